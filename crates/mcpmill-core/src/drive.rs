@@ -1,0 +1,246 @@
+//! The row driver: every stage's loop. It skips rows that are done, bounds concurrency, stops
+//! cleanly, writes each row's end before it counts it, and stops early when too many fail.
+
+use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use serde::Serialize;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    canonical::content_hash,
+    edge::Recorder,
+    event::{Event, Events, Summary},
+    record::{Outcome, OutcomeKind, Row, Verdict},
+};
+
+/// What a stage has of the world besides its rows and settings.
+#[derive(Clone)]
+pub struct Context {
+    /// The folder name of the stage that runs.
+    pub stage: String,
+    /// Where happenings go.
+    pub events: Events,
+    /// Set on Ctrl-C: no new row starts, rows in flight are let go.
+    pub cancel: CancellationToken,
+    /// How replies from outside are kept.
+    pub recorder: Arc<Recorder>,
+}
+
+/// What the driver may do at once and when it gives up.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Rows in flight.
+    pub concurrency: usize,
+    /// Share of rows that may fail, 0 to 1.
+    pub max_failure_rate: f64,
+}
+
+/// The end of a row: its outcome, and what it brought.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done<O> {
+    /// What became of the input row.
+    pub outcome: Outcome,
+    /// Rows for the next stage.
+    pub rows: Vec<O>,
+    /// Verdicts that were given on the way.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl<O> Done<O> {
+    /// An end without rows.
+    pub fn none(outcome: Outcome) -> Self {
+        Self { outcome, rows: Vec::new(), verdicts: Vec::new() }
+    }
+
+    /// A row that went on as `rows`.
+    pub fn kept(input_id: &str, rows: Vec<O>) -> Self {
+        Self { outcome: Outcome::kept(input_id), rows, verdicts: Vec::new() }
+    }
+}
+
+/// Where ended rows go. On return of `accept` the row survives a kill of the process.
+pub trait Sink<O>: Send + Sync {
+    /// The outcome this input was given by an earlier attempt, with the number of rows it brought.
+    fn seen(&self, input_hash: &str) -> Option<(Outcome, u64)>;
+
+    /// Keeps the end of a row.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    fn accept(&self, input_hash: &str, done: Done<O>) -> Result<(), SinkError>;
+}
+
+/// The end of a row could not be kept.
+#[derive(Debug, Error)]
+#[error("failed to keep a row: {0}")]
+pub struct SinkError(pub String);
+
+/// A stage cannot go on.
+#[derive(Debug, Error)]
+pub enum StageError {
+    /// Stopped from outside; what was done is kept.
+    #[error("interrupted")]
+    Interrupted,
+    /// More rows failed than the settings allow.
+    #[error("{failed} of {rows} rows failed in `{stage}`, more than {allowed:.0} % allowed; {count} times: {reason}: {cause}{}", raw_replies(.raw))]
+    TooManyFailures {
+        /// The stage.
+        stage: String,
+        /// Rows that failed.
+        failed: u64,
+        /// Rows of the stage.
+        rows: u64,
+        /// Per cent allowed.
+        allowed: f64,
+        /// How often the commonest cause occurred.
+        count: u64,
+        /// Its reason.
+        reason: String,
+        /// One of its causes in words.
+        cause: String,
+        /// Up to three raw replies.
+        raw: Vec<String>,
+    },
+    /// The input cannot be read.
+    #[error("failed to read the rows of `{stage}`: {detail}")]
+    Input {
+        /// The stage.
+        stage: String,
+        /// Why.
+        detail: String,
+    },
+    /// The stage has nothing to work on.
+    #[error("`{stage}` has nothing to work on: {detail}")]
+    Empty {
+        /// The stage.
+        stage: String,
+        /// Why.
+        detail: String,
+    },
+    /// A declaration does not fit the rows.
+    #[error("failed to set up `{stage}`: {detail}")]
+    Settings {
+        /// The stage.
+        stage: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The journal failed.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+}
+
+fn raw_replies(raw: &[String]) -> String {
+    raw.iter().map(|reply| format!("\n  raw reply: {}", crate::text::shown(reply, 300))).collect()
+}
+
+/// Works on every row of `inputs` that has no outcome yet and returns the sums over all of them.
+///
+/// `work` turns one row into its end and cannot fail: a failure is an outcome. Rows end in any
+/// order; nothing in a stage may depend on it. The hash of an input is over the whole row, so a row
+/// that changed is worked on again.
+///
+/// # Errors
+/// Interrupted, too many failures, or a journal that cannot be written. All rows that ended before
+/// are kept.
+pub async fn drive<I, O, F, Fut>(
+    inputs: Vec<I>,
+    pace: Pace,
+    cx: &Context,
+    out: &dyn Sink<O>,
+    work: F,
+) -> Result<Summary, StageError>
+where
+    I: Row + Serialize,
+    O: Send,
+    F: Fn(I) -> Fut + Sync,
+    Fut: Future<Output = Done<O>> + Send,
+{
+    let rows = inputs.len() as u64;
+    let mut summary = Summary::default();
+    let mut failures = Failures::default();
+    let mut waiting = Vec::new();
+    for input in inputs {
+        let hash = content_hash(&input);
+        match out.seen(&hash) {
+            Some((outcome, brought)) => {
+                summary.count(&outcome, brought);
+                failures.note(&outcome);
+            }
+            None => waiting.push((hash, input)),
+        }
+    }
+    cx.events.emit(Event::StageStarted { stage: cx.stage.clone(), rows, done: summary.input_rows });
+    let mut waiting = waiting.into_iter();
+    let mut flying = FuturesUnordered::new();
+    loop {
+        while flying.len() < pace.concurrency.max(1) {
+            let Some((hash, input)) = waiting.next() else { break };
+            let started = Instant::now();
+            let ending = work(input);
+            flying.push(async move { (hash, started, ending.await) });
+        }
+        let ended = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => return Err(StageError::Interrupted),
+            ended = flying.next() => ended,
+        };
+        let Some((hash, started, mut done)) = ended else { break };
+        done.outcome.seconds = started.elapsed().as_secs_f64();
+        let outcome = done.outcome.clone();
+        let brought = done.rows.len() as u64;
+        out.accept(&hash, done)?;
+        summary.count(&outcome, brought);
+        failures.note(&outcome);
+        cx.events.emit(Event::Row { stage: cx.stage.clone(), outcome });
+        // A dead provider is noticed after twenty rows, not after all of them.
+        let allowed = (pace.max_failure_rate * rows as f64).max(20.0_f64.min(rows as f64 * pace.max_failure_rate));
+        if summary.failed as f64 > allowed && summary.failed > 20 {
+            return Err(failures.error(cx, &summary, rows, pace));
+        }
+    }
+    if summary.failed as f64 > pace.max_failure_rate * rows as f64 {
+        return Err(failures.error(cx, &summary, rows, pace));
+    }
+    summary.repeated = cx.recorder.repeated();
+    Ok(summary)
+}
+
+/// Counts causes, so that a stage that gives up can name the commonest.
+#[derive(Default)]
+struct Failures {
+    by_reason: HashMap<String, (u64, String, Vec<String>)>,
+}
+
+impl Failures {
+    fn note(&mut self, outcome: &Outcome) {
+        if outcome.outcome != OutcomeKind::Failed {
+            return;
+        }
+        let entry = self.by_reason.entry(outcome.reason.clone()).or_default();
+        entry.0 += 1;
+        if entry.1.is_empty() {
+            entry.1 = outcome.cause.clone().unwrap_or_default();
+        }
+        if let Some(raw) = outcome.raw.as_ref().filter(|_| entry.2.len() < 3) {
+            entry.2.push(raw.clone());
+        }
+    }
+
+    fn error(self, cx: &Context, summary: &Summary, rows: u64, pace: Pace) -> StageError {
+        let commonest = self.by_reason.into_iter().max_by(|a, b| a.1.0.cmp(&b.1.0).then(b.0.cmp(&a.0)));
+        let (reason, (count, cause, raw)) = commonest.unwrap_or_default();
+        StageError::TooManyFailures {
+            stage: cx.stage.clone(),
+            failed: summary.failed,
+            rows,
+            allowed: pace.max_failure_rate * 100.0,
+            count,
+            reason,
+            cause,
+            raw,
+        }
+    }
+}

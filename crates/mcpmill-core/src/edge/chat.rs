@@ -1,0 +1,211 @@
+//! Chat models: one request shape for every endpoint and for the embedded model.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::{
+    edge::{Class, ExchangeError, ExchangeKind, Recorder},
+    record::{Message, ToolCall, Usage},
+};
+
+/// What a model is asked. Everything that can change the answer is here, so that its hash is the
+/// key under which the answer is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChatRequest {
+    /// The conversation so far.
+    pub messages: Vec<Message>,
+    /// Tools the model may call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSpec>,
+    /// What the answer must look like.
+    pub format: Format,
+    /// 0 is greedy.
+    pub temperature: f64,
+    /// Nucleus sampling, 1 for all.
+    pub top_p: f64,
+    /// Most tokens to generate.
+    pub max_tokens: u32,
+    /// Same seed, same answer, where the model can promise that.
+    pub seed: u64,
+    /// The kind of prompt, for caches of common prefixes; no part of the answer's identity.
+    #[serde(skip)]
+    pub prompt_kind: String,
+}
+
+/// A tool as offered to a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// A name every provider accepts (`[A-Za-z0-9_-]{1,64}`).
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub parameters: Value,
+}
+
+/// What an answer must look like. A model that can bind its decoding does so; for others the
+/// caller checks, and a mismatch is a failure like any other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// Anything.
+    Text,
+    /// One line that matches this regular expression as a whole.
+    Line(String),
+    /// A JSON value that validates against the schema.
+    JsonSchema {
+        /// A name for the wire format.
+        name: String,
+        /// The schema.
+        schema: Value,
+    },
+}
+
+/// What a model answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChatReply {
+    /// Text, empty when there is none.
+    pub content: String,
+    /// Calls, in order.
+    #[serde(default)]
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it stopped.
+    pub finish: Finish,
+    /// What it used.
+    pub usage: Usage,
+    /// Requests it took, retries included.
+    #[serde(default = "one")]
+    pub attempts: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Why a model stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// It was done, or wants its tools called.
+    Stop,
+    /// It reached the token limit: the answer is cut off.
+    Length,
+    /// The provider withheld the answer.
+    Filtered,
+}
+
+/// A model that answers chat requests.
+#[async_trait]
+pub trait ChatModel: Send + Sync {
+    /// What names the model in lineage and in keys: provider and model, or file and hash.
+    fn model(&self) -> &str;
+
+    /// One answer.
+    ///
+    /// # Errors
+    /// The endpoint could not be asked, refused, or answered something that is no chat reply.
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatReply, ChatError>;
+}
+
+/// A model did not answer.
+#[derive(Clone, Debug, Error)]
+#[error("failed to get an answer of model `{model}`: {detail}")]
+pub struct ChatError {
+    /// The model.
+    pub model: String,
+    /// What kind of failure it was.
+    pub kind: ChatErrorKind,
+    /// What happened, in words; never a header or key.
+    pub detail: String,
+    /// The raw reply, where there was one.
+    pub raw: Option<String>,
+    /// Requests it took, retries included.
+    pub attempts: u32,
+}
+
+/// Kinds of failure of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChatErrorKind {
+    /// No connection, or it broke.
+    Network,
+    /// No answer in time.
+    TimedOut,
+    /// The provider asked for a pause.
+    RateLimited(std::time::Duration),
+    /// The provider failed (5xx).
+    Provider,
+    /// Key missing or refused.
+    Unauthorised,
+    /// The request was refused (4xx), for instance a format the endpoint does not know.
+    Rejected,
+    /// The reply is no chat reply, or too large.
+    Malformed,
+    /// Replaying, and the answer was never recorded.
+    NotRecorded,
+    /// The embedded model or the store failed.
+    Internal,
+}
+
+impl ChatError {
+    /// Whether another try makes sense.
+    pub fn class(&self) -> Class {
+        match self.kind {
+            ChatErrorKind::RateLimited(pause) => Class::RateLimited(pause),
+            ChatErrorKind::Network | ChatErrorKind::TimedOut | ChatErrorKind::Provider => Class::Transient,
+            _ => Class::Permanent,
+        }
+    }
+}
+
+/// A reply, and whether it was paid for just now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replied {
+    /// The reply.
+    pub reply: ChatReply,
+    /// False when it came from the store.
+    pub live: bool,
+}
+
+/// A model whose every answer goes through the exchange store.
+#[derive(Clone)]
+pub struct RecordedChat {
+    model: Arc<dyn ChatModel>,
+    recorder: Arc<Recorder>,
+}
+
+impl RecordedChat {
+    /// Records `model` with `recorder`.
+    pub fn new(model: Arc<dyn ChatModel>, recorder: Arc<Recorder>) -> Self {
+        Self { model, recorder }
+    }
+
+    /// What names the model.
+    pub fn model(&self) -> &str {
+        self.model.model()
+    }
+
+    /// One answer, stored or live.
+    ///
+    /// # Errors
+    /// As [`ChatModel::chat`]; also when replaying and nothing is recorded.
+    pub async fn chat(&self, request: &ChatRequest) -> Result<Replied, ChatError> {
+        let fail = |kind, detail: String| ChatError { model: self.model().to_owned(), kind, detail, raw: None, attempts: 0 };
+        let question = serde_json::json!({ "model": self.model(), "request": request });
+        let live = || async {
+            let reply = self.model.chat(request).await?;
+            serde_json::to_value(&reply).map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))
+        };
+        let recorded = self.recorder.ask(ExchangeKind::Chat, &question, live).await.map_err(|error| match error {
+            ExchangeError::Live(error) => error,
+            ExchangeError::NotRecorded { .. } => fail(ChatErrorKind::NotRecorded, error.to_string()),
+            ExchangeError::Store(error) => fail(ChatErrorKind::Internal, error.to_string()),
+        })?;
+        let reply = serde_json::from_value(recorded.reply)
+            .map_err(|e| fail(ChatErrorKind::Malformed, format!("stored reply cannot be read: {e}")))?;
+        Ok(Replied { reply, live: recorded.live })
+    }
+}

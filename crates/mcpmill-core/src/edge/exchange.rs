@@ -1,0 +1,352 @@
+//! Recorded exchanges: every reply from outside is written down before it is used, keyed by what
+//! was asked, so that no crash pays twice and a run can be replayed.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::canonical::{canonical, sha256_hex};
+
+/// What kind of outside an exchange was with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExchangeKind {
+    /// A language model.
+    Chat,
+    /// An embedding model.
+    Embed,
+    /// A server's tool list.
+    Harvest,
+    /// A live tool call.
+    Call,
+}
+
+impl ExchangeKind {
+    /// The word used in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Embed => "embed",
+            Self::Harvest => "harvest",
+            Self::Call => "call",
+        }
+    }
+
+    /// Whether a stored reply may stand for a new one outside `replay`. Servers and their worlds
+    /// change, so live answers are asked for again; models are asked the same thing once.
+    fn reusable(self) -> bool {
+        matches!(self, Self::Chat | Self::Embed)
+    }
+}
+
+/// One request and its reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// SHA-256 over kind and canonical request.
+    pub key: String,
+    /// What was talked to.
+    pub kind: ExchangeKind,
+    /// What was asked.
+    pub request: Value,
+    /// What came back.
+    pub reply: Value,
+}
+
+impl Exchange {
+    /// The key of a request.
+    pub fn key(kind: ExchangeKind, request: &Value) -> String {
+        sha256_hex(format!("{}\n{}", kind.as_str(), canonical(request)))
+    }
+}
+
+/// A stored exchange and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// The exchange.
+    pub exchange: Exchange,
+    /// True when the run this store was opened for recorded or used it.
+    pub own: bool,
+}
+
+/// A durable store of exchanges, opened for one run. Calls are short and may block.
+pub trait Exchanges: Send + Sync {
+    /// The stored exchange of this key.
+    fn get(&self, key: &str) -> Result<Option<Stored>, StoreError>;
+
+    /// Notes that a request is about to be sent. Returns true when the same run noted it before and
+    /// no answer came: a kill lies between, and the call is a repeated one.
+    fn begin(&self, key: &str) -> Result<bool, StoreError>;
+
+    /// Keeps an exchange and forgets its note. On return it survives a kill of the process.
+    ///
+    /// With `replace` it takes the place of an older one; without, the first stays. Either way the
+    /// exchange that is in the store afterwards is returned.
+    fn put(&self, exchange: Exchange, replace: bool) -> Result<Exchange, StoreError>;
+
+    /// Forgets the note of a request that ended without a reply.
+    fn abandon(&self, key: &str) -> Result<(), StoreError>;
+}
+
+/// The store could not be read or written.
+#[derive(Debug, Error)]
+#[error("failed to use the exchange store: {0}")]
+pub struct StoreError(pub String);
+
+/// How stored exchanges are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Ask again, always; keep the replies.
+    Live,
+    /// Ask models only what was never asked.
+    #[default]
+    Reuse,
+    /// Ask nobody; a missing exchange is an error.
+    Replay,
+}
+
+/// A reply and where it came from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded {
+    /// The reply.
+    pub reply: Value,
+    /// True when the outside world was asked just now.
+    pub live: bool,
+}
+
+/// Why no reply can be had.
+#[derive(Debug, Error)]
+pub enum ExchangeError<E: std::error::Error> {
+    /// The other side failed.
+    #[error(transparent)]
+    Live(E),
+    /// Replaying, and nobody recorded this.
+    #[error("failed to replay a {} exchange: none is recorded under `{key}`", .kind.as_str())]
+    NotRecorded {
+        /// What was to be talked to.
+        kind: ExchangeKind,
+        /// The key that was looked up.
+        key: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Asks through the store: each request once, its reply written before it is used.
+pub struct Recorder {
+    store: Arc<dyn Exchanges>,
+    mode: Mode,
+    flights: Turns,
+    repeated: AtomicU64,
+}
+
+impl Recorder {
+    /// A recorder over `store`.
+    pub fn new(store: Arc<dyn Exchanges>, mode: Mode) -> Self {
+        Self { store, mode, flights: Mutex::default(), repeated: AtomicU64::new(0) }
+    }
+
+    /// How stored exchanges are used.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Calls that had to be made again because a kill came between sending and answer.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
+    }
+
+    /// The reply to `request`: the stored one where that is allowed, else that of `live`.
+    ///
+    /// A reply this run has received already is always used again, whatever the mode: that is what
+    /// makes a resumed run ask nothing twice. Two callers with one request share one live call.
+    ///
+    /// # Errors
+    /// The live error, a miss in `Replay`, or a store that fails.
+    pub async fn ask<E, F, Fut>(&self, kind: ExchangeKind, request: &Value, live: F) -> Result<Recorded, ExchangeError<E>>
+    where
+        E: std::error::Error,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<Value, E>>,
+    {
+        let key = Exchange::key(kind, request);
+        let flight = Flight::join(&self.flights, &key);
+        let _turn = flight.turn.lock().await;
+        match self.store.get(&key)? {
+            Some(stored) if stored.own || self.mode == Mode::Replay || (self.mode == Mode::Reuse && kind.reusable()) => {
+                return Ok(Recorded { reply: stored.exchange.reply, live: false });
+            }
+            _ if self.mode == Mode::Replay => return Err(ExchangeError::NotRecorded { kind, key }),
+            _ => {}
+        }
+        if self.store.begin(&key)? {
+            self.repeated.fetch_add(1, Ordering::Relaxed);
+        }
+        match live().await {
+            Ok(reply) => {
+                let exchange = Exchange { key, kind, request: request.clone(), reply };
+                let replace = self.mode == Mode::Live || !kind.reusable();
+                Ok(Recorded { reply: self.store.put(exchange, replace)?.reply, live: true })
+            }
+            Err(error) => {
+                self.store.abandon(&key)?;
+                Err(ExchangeError::Live(error))
+            }
+        }
+    }
+}
+
+type Turns = Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>;
+
+/// One caller's place in the queue for a key; leaves the queue on drop, so that memory does not
+/// grow with the run and a cancelled caller blocks nobody.
+struct Flight<'a> {
+    turns: &'a Turns,
+    key: String,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl<'a> Flight<'a> {
+    fn join(turns: &'a Turns, key: &str) -> Self {
+        let mut map = turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(map.entry(key.to_owned()).or_default());
+        Self { turns, key: key.to_owned(), turn }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        let mut map = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two holders are the map and this flight: nobody else waits.
+        if Arc::strong_count(&self.turn) <= 2 {
+            map.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// An in-memory store; `own` holds the keys this run has used, `noted` those in flight.
+    #[derive(Default)]
+    struct Memory {
+        kept: Mutex<HashMap<String, Exchange>>,
+        own: Mutex<Vec<String>>,
+        noted: Mutex<Vec<String>>,
+    }
+
+    impl Exchanges for Memory {
+        fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
+            let own = self.own.lock().unwrap().iter().any(|k| k == key);
+            Ok(self.kept.lock().unwrap().get(key).map(|e| Stored { exchange: e.clone(), own }))
+        }
+
+        fn begin(&self, key: &str) -> Result<bool, StoreError> {
+            let mut noted = self.noted.lock().unwrap();
+            let before = noted.iter().any(|k| k == key);
+            noted.push(key.to_owned());
+            Ok(before)
+        }
+
+        fn put(&self, exchange: Exchange, replace: bool) -> Result<Exchange, StoreError> {
+            self.own.lock().unwrap().push(exchange.key.clone());
+            self.noted.lock().unwrap().retain(|k| *k != exchange.key);
+            let mut kept = self.kept.lock().unwrap();
+            if replace {
+                kept.insert(exchange.key.clone(), exchange.clone());
+            }
+            Ok(kept.entry(exchange.key.clone()).or_insert(exchange).clone())
+        }
+
+        fn abandon(&self, key: &str) -> Result<(), StoreError> {
+            self.noted.lock().unwrap().retain(|k| k != key);
+            Ok(())
+        }
+    }
+
+    async fn ask(recorder: &Recorder, kind: ExchangeKind, answer: i32) -> Result<Recorded, ExchangeError<io::Error>> {
+        recorder.ask(kind, &json!({"q": 1}), || async move { Ok(json!(answer)) }).await
+    }
+
+    #[tokio::test]
+    async fn a_model_is_asked_once_and_a_tool_once_per_run() {
+        let store = Arc::new(Memory::default());
+        let first = Recorder::new(store.clone(), Mode::Reuse);
+        assert!(ask(&first, ExchangeKind::Chat, 1).await.unwrap().live);
+        assert!(ask(&first, ExchangeKind::Call, 1).await.unwrap().live);
+        assert!(!ask(&first, ExchangeKind::Call, 2).await.unwrap().live, "resumed: not asked again");
+
+        store.own.lock().unwrap().clear();
+        let second = Recorder::new(store, Mode::Reuse);
+        assert_eq!(ask(&second, ExchangeKind::Chat, 2).await.unwrap(), Recorded { reply: json!(1), live: false });
+        assert_eq!(ask(&second, ExchangeKind::Call, 2).await.unwrap(), Recorded { reply: json!(2), live: true });
+    }
+
+    #[tokio::test]
+    async fn live_asks_again_in_a_new_run_and_replay_never() {
+        let store = Arc::new(Memory::default());
+        ask(&Recorder::new(store.clone(), Mode::Reuse), ExchangeKind::Chat, 1).await.unwrap();
+        store.own.lock().unwrap().clear();
+        let live = ask(&Recorder::new(store.clone(), Mode::Live), ExchangeKind::Chat, 2).await.unwrap();
+        assert_eq!(live.reply, json!(2));
+        let replay = Recorder::new(store, Mode::Replay);
+        assert_eq!(ask(&replay, ExchangeKind::Chat, 3).await.unwrap().reply, json!(2));
+        let miss = ask(&replay, ExchangeKind::Harvest, 3).await.unwrap_err();
+        assert!(matches!(miss, ExchangeError::NotRecorded { kind: ExchangeKind::Harvest, .. }), "{miss}");
+    }
+
+    #[tokio::test]
+    async fn equal_requests_share_one_call() {
+        let recorder = Recorder::new(Arc::new(Memory::default()), Mode::Reuse);
+        let calls = AtomicU64::new(0);
+        let one = || async {
+            recorder
+                .ask::<io::Error, _, _>(ExchangeKind::Chat, &json!("same"), || async {
+                    tokio::task::yield_now().await;
+                    Ok(json!(calls.fetch_add(1, Ordering::SeqCst)))
+                })
+                .await
+                .unwrap()
+        };
+        let (a, b, c) = tokio::join!(one(), one(), one());
+        assert_eq!((a.reply, b.reply, c.reply), (json!(0), json!(0), json!(0)));
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert!(recorder.flights.lock().unwrap().is_empty(), "no flight is left behind");
+    }
+
+    #[tokio::test]
+    async fn a_call_cut_off_by_a_kill_counts_as_repeated() {
+        let store = Arc::new(Memory::default());
+        store.begin(&Exchange::key(ExchangeKind::Chat, &json!({"q": 1}))).unwrap();
+        let recorder = Recorder::new(store, Mode::Reuse);
+        ask(&recorder, ExchangeKind::Chat, 1).await.unwrap();
+        assert_eq!(recorder.repeated(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_failed_call_leaves_no_note() {
+        let store = Arc::new(Memory::default());
+        let recorder = Recorder::new(store.clone(), Mode::Reuse);
+        let failed =
+            recorder.ask(ExchangeKind::Chat, &json!({"q": 1}), || async { Err::<Value, _>(io::Error::other("down")) }).await;
+        assert!(matches!(failed, Err(ExchangeError::Live(_))));
+        assert!(store.noted.lock().unwrap().is_empty());
+        ask(&recorder, ExchangeKind::Chat, 1).await.unwrap();
+        assert_eq!(recorder.repeated(), 0);
+    }
+}

@@ -1,0 +1,134 @@
+//! MCP servers: preparing, connecting, listing and calling.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::{
+    edge::Class,
+    record::{HarvestOutcome, ServerRecord, ToolDraft, ToolResult},
+};
+
+/// Reaches MCP servers. Everything it starts runs in the cage.
+#[async_trait]
+pub trait Connector: Send + Sync {
+    /// Starts a server over a fresh world and shakes hands. Installs it first when needed.
+    ///
+    /// # Errors
+    /// With the outcome the server has earned.
+    async fn connect(&self, server: &ServerRecord, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError>;
+}
+
+/// The files a server's disposable folder starts with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorldSpec {
+    /// Relative path to content.
+    pub files: BTreeMap<String, String>,
+    /// Commands run once over the files, in the cage, before the server starts (`git init`, …).
+    #[serde(default)]
+    pub setup: Vec<Vec<String>>,
+    /// What a person would know of it, for prompts (`a table \`orders\` in shop.db`).
+    #[serde(default)]
+    pub at_hand: Vec<String>,
+}
+
+/// A server that could not be connected to.
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
+#[error("failed to start server `{server}`: {detail}")]
+pub struct ConnectError {
+    /// The server's name.
+    pub server: String,
+    /// What it has earned.
+    pub outcome: HarvestOutcome,
+    /// What happened.
+    pub detail: String,
+    /// The end of its error output.
+    pub stderr: Option<String>,
+}
+
+/// A running server.
+#[async_trait]
+pub trait ToolRunner: Send + Sync {
+    /// What it said of itself.
+    fn info(&self) -> &ServerInfo;
+
+    /// One page of its tools.
+    ///
+    /// # Errors
+    /// The server failed or answered no list.
+    async fn list_tools(&self, cursor: Option<String>) -> Result<ToolPage, ToolError>;
+
+    /// Calls a tool. A failure of the tool itself is a result with `is_error`.
+    ///
+    /// # Errors
+    /// The server failed, refused or did not answer in time.
+    async fn call_tool(&self, name: &str, arguments: &Map<String, Value>) -> Result<ToolResult, ToolError>;
+
+    /// Ends the server and everything it started, and removes its world.
+    async fn close(self: Box<Self>);
+}
+
+/// What a server says of itself in `initialize`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Protocol version that was agreed.
+    pub protocol_version: String,
+    /// Its instructions to models.
+    pub instructions: Option<String>,
+}
+
+/// One page of tools.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolPage {
+    /// The tools, in order.
+    pub tools: Vec<ToolDraft>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// A request to a running server failed.
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
+#[error("failed to {action} on server `{server}`: {detail}")]
+pub struct ToolError {
+    /// The server's name.
+    pub server: String,
+    /// What was tried (`list tools`, `call tool \`x\``).
+    pub action: String,
+    /// What kind of failure it was.
+    pub kind: ToolErrorKind,
+    /// What happened.
+    pub detail: String,
+}
+
+/// Kinds of failure of a running server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToolErrorKind {
+    /// No answer in time.
+    TimedOut,
+    /// The process ended or the stream broke.
+    Disconnected,
+    /// A JSON-RPC error, with its code.
+    Rpc(i64),
+    /// An answer that is not what MCP says.
+    Protocol,
+    /// A limit of the cage was reached (memory, output).
+    Limit,
+}
+
+impl ToolError {
+    /// Whether another try makes sense.
+    pub fn class(&self) -> Class {
+        match self.kind {
+            ToolErrorKind::TimedOut | ToolErrorKind::Disconnected => Class::Transient,
+            _ => Class::Permanent,
+        }
+    }
+}

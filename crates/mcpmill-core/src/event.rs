@@ -1,0 +1,114 @@
+//! The one ordered stream of what happens in a run. Reporters listen; they never influence it.
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::record::{Outcome, OutcomeKind, Usage};
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A stage begins.
+    StageStarted {
+        /// Its folder (`2-harvest`).
+        stage: String,
+        /// Rows it will end with an outcome.
+        rows: u64,
+        /// Of these, rows an earlier attempt has done.
+        done: u64,
+    },
+    /// A row ended.
+    Row {
+        /// The stage.
+        stage: String,
+        /// Its outcome.
+        #[serde(flatten)]
+        outcome: Outcome,
+    },
+    /// A stage ended.
+    StageFinished {
+        /// Its folder.
+        stage: String,
+        /// What came of it.
+        #[serde(flatten)]
+        summary: Summary,
+    },
+    /// A stage is taken over from an earlier attempt as it is.
+    StageReused {
+        /// Its folder.
+        stage: String,
+        /// What had come of it.
+        #[serde(flatten)]
+        summary: Summary,
+    },
+    /// Something a person should know.
+    Note {
+        /// In words.
+        text: String,
+    },
+}
+
+/// The sender's end of the stream.
+#[derive(Clone, Debug)]
+pub struct Events(mpsc::UnboundedSender<Event>);
+
+impl Events {
+    /// A stream and its receiver.
+    pub fn channel() -> (Self, mpsc::UnboundedReceiver<Event>) {
+        let (tx, rx) = mpsc::unbounded_channel();
+        (Self(tx), rx)
+    }
+
+    /// Sends; nobody listening is no failure.
+    pub fn emit(&self, event: Event) {
+        self.0.send(event).ok();
+    }
+
+    /// Says something to people.
+    pub fn note(&self, text: impl Into<String>) {
+        self.emit(Event::Note { text: text.into() });
+    }
+}
+
+/// The sums of a stage. `kept + dropped + failed + skipped == input_rows`, always.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, serde::Deserialize)]
+pub struct Summary {
+    /// Rows that came in.
+    pub input_rows: u64,
+    /// Rows that went on.
+    pub kept: u64,
+    /// Rows taken out.
+    pub dropped: u64,
+    /// Rows that failed.
+    pub failed: u64,
+    /// Rows not tried.
+    pub skipped: u64,
+    /// Rows written.
+    pub output_rows: u64,
+    /// Calls made again because a kill cut off the first.
+    pub repeated: u64,
+    /// Tokens and money of all calls, failed ones included.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+impl Summary {
+    /// Counts one outcome and the rows it brought.
+    pub fn count(&mut self, outcome: &Outcome, rows: u64) {
+        self.input_rows += 1;
+        self.output_rows += rows;
+        match outcome.outcome {
+            OutcomeKind::Kept => self.kept += 1,
+            OutcomeKind::Dropped => self.dropped += 1,
+            OutcomeKind::Failed => self.failed += 1,
+            OutcomeKind::Skipped => self.skipped += 1,
+        }
+        self.usage += Usage {
+            input_tokens: outcome.input_tokens,
+            output_tokens: outcome.output_tokens,
+            cost: outcome.cost_usd,
+            ..Usage::default()
+        };
+    }
+}

@@ -1,0 +1,321 @@
+//! Launch lines as `mcpServers` blocks write them, parsed into the package they run.
+//!
+//! Only the forms of npx and uvx that name a package of a public registry are understood. Nothing is
+//! ever given to a shell, and a form that is not understood is named, not guessed at.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Where a package is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Registry {
+    /// npm.
+    Npm,
+    /// PyPI.
+    Pypi,
+}
+
+/// The package a launch line runs, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Package {
+    /// Where it is published.
+    pub registry: Registry,
+    /// Its name, as written.
+    pub name: String,
+    /// The version, when the line pins exactly one.
+    pub version: Option<String>,
+    /// The whole requirement for the installer: `@scope/name@1.2.3`, `name[extra]>=1,<2`.
+    pub requirement: String,
+    /// Further requirements to install beside it.
+    pub with: Vec<String>,
+    /// The Python version it asks for.
+    pub python: Option<String>,
+    /// The program to run, when it is not the package's own.
+    pub bin: Option<String>,
+    /// Arguments of the program.
+    pub args: Vec<String>,
+}
+
+/// A launch line in a form that is not understood.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("failed to parse launch line `{line}`: {why}")]
+pub struct LaunchError {
+    /// The line.
+    pub line: String,
+    /// What about it.
+    pub why: String,
+}
+
+/// Parses a launch line.
+///
+/// # Errors
+/// The line is of a form that is not understood; the error names it.
+pub fn parse(command: &str, args: &[String]) -> Result<Package, LaunchError> {
+    let rest: Vec<&str> = args.iter().map(String::as_str).collect();
+    let parsed = match (command, rest.as_slice()) {
+        ("npx", rest) => npx(rest),
+        ("uvx", rest) | ("uv", ["tool", "run", rest @ ..]) => uvx(rest),
+        ("docker" | "podman", _) => Err("it runs a container".to_owned()),
+        _ => Err(format!("`{command}` is neither npx nor uvx")),
+    };
+    parsed.map_err(|why| LaunchError { line: [&[command], rest.as_slice()].concat().join(" "), why })
+}
+
+fn npx(args: &[&str]) -> Result<Package, String> {
+    let mut packages = Vec::new();
+    let mut args = args.iter().copied();
+    let first = loop {
+        let arg = args.next().ok_or("it names no package")?;
+        match arg.split_once('=').unwrap_or((arg, "")) {
+            ("-y" | "--yes" | "-q" | "--quiet" | "--prefer-online" | "--prefer-offline" | "--no-audit", "") => {}
+            ("-p" | "--package", "") => packages.push(npm_spec(args.next().ok_or("`--package` has no value")?)?),
+            ("--package", spec) => packages.push(npm_spec(spec)?),
+            ("--", "") => break args.next().ok_or("it names no package")?,
+            _ if arg.starts_with('-') => return Err(format!("option `{arg}` is not known")),
+            _ => break arg,
+        }
+    };
+    let bin = if packages.is_empty() {
+        packages.push(npm_spec(first)?);
+        None
+    } else {
+        Some(program(first)?)
+    };
+    let mut packages = packages.into_iter();
+    let (name, version, requirement) = packages.next().ok_or("it names no package")?;
+    let with = packages.map(|(_, _, requirement)| requirement).collect();
+    let args = args.map(str::to_owned).collect();
+    Ok(Package { registry: Registry::Npm, name, version, requirement, with, python: None, bin, args })
+}
+
+/// Name, exact version and requirement of `name`, `name@version`, `@scope/name@version`.
+fn npm_spec(spec: &str) -> Result<(String, Option<String>, String), String> {
+    let unknown = || format!("`{spec}` is no package of the npm registry");
+    let (name, version) = match spec.char_indices().skip(1).find(|&(_, c)| c == '@') {
+        Some((at, _)) => (&spec[..at], Some(&spec[at + 1..])),
+        None => (spec, None),
+    };
+    let parts: Vec<&str> = name.strip_prefix('@').unwrap_or(name).split('/').collect();
+    let expected = if name.starts_with('@') { 2 } else { 1 };
+    let fits = |part: &&str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '~')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-._~".contains(c))
+    };
+    if parts.len() != expected || !parts.iter().all(fits) {
+        return Err(unknown());
+    }
+    let version = version.filter(|version| !version.is_empty() && *version != "latest");
+    if version.is_some_and(|version| !version.chars().all(|c| c.is_ascii_alphanumeric() || ".-+_^~<>=*".contains(c))) {
+        return Err(unknown());
+    }
+    let exact = version.filter(|version| exact_npm(version)).map(str::to_owned);
+    let requirement = version.map_or_else(|| name.to_owned(), |version| format!("{name}@{version}"));
+    Ok((name.to_owned(), exact, requirement))
+}
+
+/// Three numbers and what may follow them.
+fn exact_npm(version: &str) -> bool {
+    let core = version.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Vec<&str> = core.split('.').collect();
+    numbers.len() == 3 && numbers.iter().all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn uvx(args: &[&str]) -> Result<Package, String> {
+    let (mut from, mut with, mut python) = (None, Vec::new(), None);
+    let mut args = args.iter().copied();
+    let first = loop {
+        let arg = args.next().ok_or("it names no package")?;
+        let (option, inline) = match arg.split_once('=') {
+            Some((option, value)) if option.starts_with("--") => (option, Some(value)),
+            _ => (arg, None),
+        };
+        let mut value = || inline.or_else(|| args.next()).ok_or(format!("`{option}` has no value"));
+        match option {
+            "--from" => from = Some(pypi_spec(value()?)?),
+            "-w" | "--with" => {
+                for requirement in value()?.split(',').map(str::trim).fold(Vec::new(), join_specifiers) {
+                    with.push(pypi_spec(&requirement)?.requirement());
+                }
+            }
+            "-p" | "--python" => python = Some(python_version(value()?)?),
+            "-q" | "--quiet" | "-v" | "--verbose" | "--isolated" | "--refresh" | "--no-cache" | "-n" | "--no-progress"
+                if inline.is_none() => {}
+            "--" => break args.next().ok_or("it names no package")?,
+            _ if arg.starts_with('-') => return Err(format!("option `{arg}` is not known")),
+            _ => break arg,
+        }
+    };
+    let (spec, bin) = match from {
+        Some(spec) => (spec, Some(program(first)?)),
+        // `uvx name@1.2` means `uvx --from name==1.2 name`.
+        None => match first.split_once('@') {
+            Some((name, version)) if !version.contains(['/', ':']) => {
+                let version = if version == "latest" { String::new() } else { format!("=={version}") };
+                (pypi_spec(&format!("{name}{version}"))?, None)
+            }
+            _ => (pypi_spec(first)?, None),
+        },
+    };
+    let requirement = spec.requirement();
+    let args = args.map(str::to_owned).collect();
+    Ok(Package { registry: Registry::Pypi, version: spec.exact(), name: spec.name, requirement, with, python, bin, args })
+}
+
+/// A comma separates requirements in `--with`, but also the bounds of one: `mcp>=1,<2`.
+fn join_specifiers(mut whole: Vec<String>, part: &str) -> Vec<String> {
+    match whole.last_mut() {
+        Some(last) if part.starts_with(['<', '>', '=', '!', '~']) || last.matches('[').count() > last.matches(']').count() => {
+            last.push(',');
+            last.push_str(part);
+        }
+        _ => whole.push(part.to_owned()),
+    }
+    whole
+}
+
+struct PypiSpec {
+    name: String,
+    extras: String,
+    bounds: String,
+}
+
+impl PypiSpec {
+    fn requirement(&self) -> String {
+        format!("{}{}{}", self.name, self.extras, self.bounds)
+    }
+
+    fn exact(&self) -> Option<String> {
+        let version = self.bounds.strip_prefix("==")?;
+        (!version.contains([',', '*', '='])).then(|| version.to_owned())
+    }
+}
+
+fn pypi_spec(spec: &str) -> Result<PypiSpec, String> {
+    let unknown = || format!("`{spec}` is no package of PyPI");
+    let compact: String = spec.chars().filter(|c| !c.is_whitespace()).collect();
+    let end = compact.find(|c: char| !(c.is_ascii_alphanumeric() || "-._".contains(c))).unwrap_or(compact.len());
+    let (name, rest) = compact.split_at(end);
+    let (extras, bounds) = match rest.find(']') {
+        Some(at) if rest.starts_with('[') => rest.split_at(at + 1),
+        _ => ("", rest),
+    };
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let plain = |text: &str, more: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
+    let bounded = bounds.is_empty() || (bounds.starts_with(['<', '>', '=', '!', '~']) && plain(bounds, "<>=!~.,*+-_"));
+    if !edge(name.chars().next()) || !edge(name.chars().last()) || !plain(extras, "[],-._") || !bounded {
+        return Err(unknown());
+    }
+    Ok(PypiSpec { name: name.to_owned(), extras: extras.to_owned(), bounds: bounds.to_owned() })
+}
+
+/// `3.12` or `3.12.1`, with or without a `python` before it.
+fn python_version(wanted: &str) -> Result<String, String> {
+    let version = wanted.strip_prefix("python").unwrap_or(wanted).trim_start_matches("==");
+    let numbers: Vec<&str> = version.split('.').collect();
+    let fits = (2..=3).contains(&numbers.len()) && numbers.iter().all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    if fits { Ok(version.to_owned()) } else { Err(format!("`{wanted}` is no Python version")) }
+}
+
+/// The name of a program a package installs: never a path.
+fn program(name: &str) -> Result<String, String> {
+    let fits = !name.starts_with(['-', '.']) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    if fits && !name.is_empty() { Ok(name.to_owned()) } else { Err(format!("`{name}` is no program of a package")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Result<Package, LaunchError> {
+        let mut words = text.split(' ').map(|word| word.replace('_', " ").replace("\u{b7}", "_"));
+        let command = words.next().unwrap();
+        parse(&command, &words.collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: (Registry, &str, Option<&str>, &str)) -> Package {
+        let package = line(text).unwrap();
+        let (registry, name, version, requirement) = expected;
+        assert_eq!(package.registry, registry);
+        assert_eq!((package.name.as_str(), package.version.as_deref()), (name, version));
+        assert_eq!(package.requirement, requirement);
+        package
+    }
+
+    #[track_caller]
+    fn refused(text: &str, why: &str) {
+        let error = line(text).unwrap_err();
+        assert!(error.why.contains(why), "{error}");
+        assert!(error.to_string().starts_with("failed to parse launch line `"), "{error}");
+    }
+
+    #[test]
+    fn npx_forms() {
+        use Registry::Npm;
+        let plain = check("npx -y @scope/pkg@1.2.3 --stdio -p 9", (Npm, "@scope/pkg", Some("1.2.3"), "@scope/pkg@1.2.3"));
+        assert_eq!(plain.args, ["--stdio", "-p", "9"]);
+        assert_eq!(plain.bin, None);
+        check("npx mcp-hello-world", (Npm, "mcp-hello-world", None, "mcp-hello-world"));
+        check("npx --yes pkg@latest", (Npm, "pkg", None, "pkg"));
+        check("npx -y pkg@^2.1", (Npm, "pkg", None, "pkg@^2.1"));
+        check("npx -y pkg@1.0.0-beta.2", (Npm, "pkg", Some("1.0.0-beta.2"), "pkg@1.0.0-beta.2"));
+        check("npx -y -- pkg a", (Npm, "pkg", None, "pkg"));
+        let named = check("npx -y -p @a/b@1.0.0 --package=c@2.0.0 tool x", (Npm, "@a/b", Some("1.0.0"), "@a/b@1.0.0"));
+        assert_eq!((named.bin.as_deref(), named.with.as_slice()), (Some("tool"), &["c@2.0.0".to_owned()][..]));
+        assert_eq!(named.args, ["x"]);
+    }
+
+    #[test]
+    fn npx_forms_that_are_not_understood() {
+        refused("npx", "names no package");
+        refused("npx -y", "names no package");
+        refused("npx -c rm", "option `-c`");
+        refused("npx -y github:user/repo", "no package of the npm registry");
+        refused("npx -y user/repo", "no package of the npm registry");
+        refused("npx -y ./local", "no package of the npm registry");
+        refused("npx -y https://host/x.tgz", "no package of the npm registry");
+        refused("npx -y pkg@npm:other", "no package of the npm registry");
+        refused("npx -y @scope", "no package of the npm registry");
+        refused("npx -p pkg ../bin", "no program");
+    }
+
+    #[test]
+    fn uvx_forms() {
+        use Registry::Pypi;
+        check("uvx mcp-server-time", (Pypi, "mcp-server-time", None, "mcp-server-time"));
+        check("uvx mcp-server-time@2026.10.19", (Pypi, "mcp-server-time", Some("2026.10.19"), "mcp-server-time==2026.10.19"));
+        check("uvx mcp-server-time==1.2", (Pypi, "mcp-server-time", Some("1.2"), "mcp-server-time==1.2"));
+        check("uvx pkg@latest", (Pypi, "pkg", None, "pkg"));
+        check("uv tool run pkg[cli,x]==1.0 a", (Pypi, "pkg", Some("1.0"), "pkg[cli,x]==1.0"));
+        let full = check(
+            "uvx --python 3.12 --with mcp<2 --with=a,b>=1,<2 --from pkg==1 script --flag v",
+            (Pypi, "pkg", Some("1"), "pkg==1"),
+        );
+        assert_eq!(full.with, ["mcp<2", "a", "b>=1,<2"]);
+        assert_eq!((full.python.as_deref(), full.bin.as_deref()), (Some("3.12"), Some("script")));
+        assert_eq!(full.args, ["--flag", "v"]);
+        check("uvx --from pkg_>=_1.0 script", (Pypi, "pkg", None, "pkg>=1.0"));
+    }
+
+    #[test]
+    fn uvx_forms_that_are_not_understood() {
+        refused("uvx", "names no package");
+        refused("uvx --from git+https://host/repo script", "no package of PyPI");
+        refused("uvx pkg@https://host/x.whl", "no package of PyPI");
+        refused("uvx ./folder", "no package of PyPI");
+        refused("uvx --index-url https://host pkg", "option `--index-url`");
+        refused("uvx --from", "has no value");
+        refused("uvx --python pypy pkg", "no Python version");
+        refused("uvx --from pkg ../script", "no program");
+    }
+
+    #[test]
+    fn other_commands_are_named() {
+        refused("docker run -i image", "container");
+        refused("node server.js", "`node` is neither");
+        refused("bash -c evil", "`bash` is neither");
+        let error = parse("sh", &["-c".into(), "a b".into()]).unwrap_err();
+        assert_eq!(error.line, "sh -c a b");
+    }
+}

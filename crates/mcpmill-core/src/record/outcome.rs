@@ -1,0 +1,105 @@
+//! What became of an input row. Every row of every stage has exactly one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Usage;
+
+/// The end of one input row in one stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The row.
+    pub input_id: String,
+    /// What became of it.
+    pub outcome: OutcomeKind,
+    /// Why, as a short fixed word (`below-threshold`, `install-failed`); empty for a plain `kept`.
+    pub reason: String,
+    /// The cause in words, where something failed.
+    pub cause: Option<String>,
+    /// The raw reply that could not be used.
+    pub raw: Option<String>,
+    /// Calls to the outside world that were made, retries included.
+    pub attempts: u32,
+    /// Wall seconds.
+    pub seconds: f64,
+    /// Prompt tokens.
+    pub input_tokens: u64,
+    /// Generated tokens.
+    pub output_tokens: u64,
+    /// US dollars.
+    pub cost_usd: f64,
+}
+
+impl Outcome {
+    /// An outcome with no cost yet; the driver fills in the seconds.
+    pub fn new(input_id: impl Into<String>, outcome: OutcomeKind, reason: impl Into<String>) -> Self {
+        Self {
+            input_id: input_id.into(),
+            outcome,
+            reason: reason.into(),
+            cause: None,
+            raw: None,
+            attempts: 0,
+            seconds: 0.0,
+            input_tokens: 0,
+            output_tokens: 0,
+            cost_usd: 0.0,
+        }
+    }
+
+    /// The row went on.
+    pub fn kept(input_id: impl Into<String>) -> Self {
+        Self::new(input_id, OutcomeKind::Kept, "")
+    }
+
+    /// The row was taken out on purpose.
+    pub fn dropped(input_id: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::new(input_id, OutcomeKind::Dropped, reason)
+    }
+
+    /// The row could not be worked on.
+    pub fn failed(input_id: impl Into<String>, reason: impl Into<String>, cause: impl Into<String>) -> Self {
+        let mut outcome = Self::new(input_id, OutcomeKind::Failed, reason);
+        outcome.cause = Some(cause.into());
+        outcome
+    }
+
+    /// The row was not tried.
+    pub fn skipped(input_id: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::new(input_id, OutcomeKind::Skipped, reason)
+    }
+
+    /// Adds what model calls used.
+    pub fn with_usage(mut self, usage: Usage, attempts: u32) -> Self {
+        self.input_tokens += usage.input_tokens;
+        self.output_tokens += usage.output_tokens;
+        self.cost_usd += usage.cost;
+        self.attempts += attempts;
+        self
+    }
+}
+
+/// The four ends of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutcomeKind {
+    /// It went on.
+    Kept,
+    /// It was taken out, with a reason.
+    Dropped,
+    /// It could not be worked on, with a cause.
+    Failed,
+    /// It was not tried, with a reason.
+    Skipped,
+}
+
+impl OutcomeKind {
+    /// The word used in artifacts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! JSON Schema: whether arguments fit what a tool declares.
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// A compiled schema.
+pub struct Schema(jsonschema::Validator);
+
+/// The schema itself cannot be used; 13 of 13,000 real tools declare such.
+#[derive(Debug, Error)]
+#[error("schema cannot be compiled: {0}")]
+pub struct SchemaError(String);
+
+impl Schema {
+    /// Compiles a schema. `$ref`s to other documents are not followed.
+    ///
+    /// # Errors
+    /// The schema is not valid JSON Schema.
+    pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
+        jsonschema::validator_for(schema).map(Self).map_err(|e| SchemaError(e.to_string()))
+    }
+
+    /// What is wrong with `instance`, one sentence a fault, at most `most`; empty when it validates.
+    pub fn faults(&self, instance: &Value, most: usize) -> Vec<String> {
+        self.0
+            .iter_errors(instance)
+            .take(most)
+            .map(|error| {
+                let at = error.instance_path().to_string();
+                let at = if at.is_empty() { "arguments".to_owned() } else { format!("`{at}`") };
+                format!("{at}: {error}")
+            })
+            .collect()
+    }
+
+    /// Whether `instance` validates.
+    pub fn accepts(&self, instance: &Value) -> bool {
+        self.0.is_valid(instance)
+    }
+}
+
+/// Names of the required properties of an object schema, in the server's order.
+pub fn required(schema: &Value) -> Vec<String> {
+    let names = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+    names.iter().filter_map(|n| n.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn faults_name_the_place() {
+        let schema = Schema::compile(&json!({"type":"object","properties":{"n":{"type":"integer"}},"required":["p"]})).unwrap();
+        let faults = schema.faults(&json!({"n": "x"}), 9);
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults.iter().any(|f| f.contains("/n")), "{faults:?}");
+        assert!(schema.accepts(&json!({"p": 1})));
+    }
+
+    #[test]
+    fn a_broken_schema_is_an_error_not_a_panic() {
+        assert!(Schema::compile(&json!({"type": "any"})).is_err());
+    }
+
+    #[test]
+    fn look_around_patterns_compile() {
+        let schema = Schema::compile(&json!({"type":"string","pattern":"^(?!foo).*$"})).unwrap();
+        assert!(schema.accepts(&json!("bar")));
+        assert!(!schema.accepts(&json!("food")));
+    }
+}
