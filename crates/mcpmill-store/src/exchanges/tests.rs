@@ -1,0 +1,227 @@
+use std::{fs, sync::Arc, thread};
+
+use mcpmill_core::edge::{Exchange, Exchanges, Mode, Recorder, Stored};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn exchange(request: Value, reply: Value) -> Exchange {
+    let kind = ExchangeKind::Chat;
+    Exchange { key: Exchange::key(kind, &request), kind, request, reply }
+}
+
+fn of(n: u64) -> Exchange {
+    exchange(json!({"n": n, "t": 0.1 + n as f64 / 3.0, "text": "é🦀\u{0}"}), json!({"reply": [n, null, "x".repeat(50)]}))
+}
+
+fn lines(path: &Path) -> Vec<u8> {
+    zstd::decode_all(fs::File::open(path).unwrap()).unwrap()
+}
+
+fn pack_lines(path: &Path, text: &[u8]) {
+    fs::write(path, zstd::encode_all(text, 1).unwrap()).unwrap();
+}
+
+#[test]
+fn what_was_put_is_there_after_reopening_and_is_own_to_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cache/exchanges.sqlite");
+    let kept = of(1);
+    let store = SqliteExchanges::open(&path, "a").unwrap();
+    assert_eq!(store.get(&kept.key).unwrap(), None);
+    assert_eq!(store.put(kept.clone(), false).unwrap(), kept);
+    drop(store);
+    let get = |run: &str| SqliteExchanges::open(&path, run).unwrap().get(&kept.key).unwrap().unwrap();
+    assert_eq!(get("a"), Stored { exchange: kept.clone(), own: true });
+    assert_eq!(get("b"), Stored { exchange: kept.clone(), own: false });
+    assert!(!get("b").own, "being given an exchange does not make it one's own");
+}
+
+#[test]
+fn the_first_stays_unless_replaced_and_a_replaced_one_is_no_longer_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let (a, b) = (SqliteExchanges::open(&path, "a").unwrap(), SqliteExchanges::open(&path, "b").unwrap());
+    let [one, two, three] = ["1", "2", "3"].map(|reply| exchange(json!("q"), json!(reply)));
+    assert_eq!(a.put(one.clone(), false).unwrap(), one);
+    assert_eq!(b.put(two.clone(), false).unwrap(), one);
+    assert!(!b.get(&one.key).unwrap().unwrap().own, "the stored reply is that of run a");
+    assert_eq!(b.put(three.clone(), true).unwrap(), three);
+    assert_eq!(b.get(&one.key).unwrap().unwrap(), Stored { exchange: three.clone(), own: true });
+    assert_eq!(a.get(&one.key).unwrap().unwrap(), Stored { exchange: three, own: false });
+}
+
+#[test]
+fn notes_of_requests_in_flight_survive_and_belong_to_one_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let open = |run| SqliteExchanges::open(&path, run).unwrap();
+    let key = &of(1).key;
+    assert!(!open("a").begin(key).unwrap());
+    assert!(!open("b").begin(key).unwrap(), "another run's note is not ours");
+    assert!(open("a").begin(key).unwrap(), "the kill came between");
+    open("a").put(of(1), true).unwrap();
+    assert!(!open("a").begin(key).unwrap(), "an answer ends the note");
+    open("a").abandon(key).unwrap();
+    assert!(!open("a").begin(key).unwrap());
+    assert!(open("b").begin(key).unwrap(), "b's note was left alone");
+}
+
+#[test]
+fn two_connections_write_one_file_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let work = |run: usize| {
+        let store = SqliteExchanges::open(&path, &run.to_string()).unwrap();
+        for n in 0..50 {
+            // Odd ones are fought over, even ones are each run's own.
+            let exchange = of(if n % 2 == 1 { n } else { 1000 * run as u64 + n });
+            store.begin(&exchange.key).unwrap();
+            assert_eq!(store.put(exchange.clone(), n % 3 == 0).unwrap(), exchange);
+            assert_eq!(store.get(&exchange.key).unwrap().unwrap().exchange, exchange);
+        }
+    };
+    thread::scope(|scope| (0..4).for_each(|run| drop(scope.spawn(move || work(run)))));
+    let stats = SqliteExchanges::open(&path, "z").unwrap().stats().unwrap();
+    assert_eq!((stats[0].kind, stats[0].exchanges), (ExchangeKind::Chat, 25 + 4 * 25));
+    assert!(stats[0].bytes > 0);
+}
+
+#[test]
+fn export_is_sorted_and_the_same_bytes_whatever_came_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let stores = ["a", "b"].map(|name| SqliteExchanges::open(&dir.path().join(name), "r").unwrap());
+    (0..20).for_each(|n| drop(stores[0].put(of(n), false).unwrap()));
+    (0..20).rev().for_each(|n| drop(stores[1].put(of(n), true).unwrap()));
+    let [a, b] = ["a.zst", "b.zst"].map(|name| dir.path().join(name));
+    assert_eq!(stores[0].export(&a, Which::All).unwrap(), 20);
+    stores[1].export(&b, Which::All).unwrap();
+    assert_eq!(fs::read(&a).unwrap(), fs::read(&b).unwrap());
+    let text = String::from_utf8(lines(&a)).unwrap();
+    assert!(text.lines().is_sorted(), "{text}");
+    assert_eq!(serde_json::from_str::<Value>(text.lines().next().unwrap()).unwrap().as_object().unwrap().len(), 4);
+}
+
+#[test]
+fn an_export_of_a_run_holds_what_it_recorded_and_what_it_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let (a, b) = (SqliteExchanges::open(&path, "a").unwrap(), SqliteExchanges::open(&path, "b").unwrap());
+    (0..3).for_each(|n| drop(a.put(of(n), false).unwrap()));
+    b.get(&of(0).key).unwrap().unwrap();
+    b.put(of(9), false).unwrap();
+    let out = dir.path().join("out.zst");
+    assert_eq!(b.export(&out, Which::OfRun).unwrap(), 2);
+    let file = ExchangeFile::open(&out, Limits::default()).unwrap();
+    assert_eq!(file.get(&of(0).key).unwrap().unwrap().exchange, of(0));
+    assert_eq!(file.get(&of(9).key).unwrap().unwrap(), Stored { exchange: of(9), own: false });
+    assert_eq!(file.get(&of(1).key).unwrap(), None);
+    assert!(file.put(of(1), false).is_err());
+    assert_eq!((file.len(), file.is_empty()), (2, false));
+}
+
+#[test]
+fn an_import_brings_everything_and_keeps_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = SqliteExchanges::open(&dir.path().join("from"), "r").unwrap();
+    (0..1200).for_each(|n| drop(from.put(of(n), false).unwrap()));
+    let file = dir.path().join("x.zst");
+    from.export(&file, Which::All).unwrap();
+    let to = SqliteExchanges::open(&dir.path().join("to"), "r").unwrap();
+    let mine = exchange(of(7).request, json!("mine"));
+    to.put(mine.clone(), false).unwrap();
+    assert_eq!(to.import(&file, Limits::default()).unwrap(), Imported { added: 1199, present: 1 });
+    assert_eq!(to.get(&mine.key).unwrap().unwrap().exchange, mine);
+    let stored = to.get(&of(1199).key).unwrap().unwrap();
+    assert_eq!(stored, Stored { exchange: of(1199), own: false });
+}
+
+#[test]
+fn an_import_refuses_a_foreign_key_names_the_line_and_takes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.zst");
+    let store = SqliteExchanges::open(&dir.path().join("s"), "r").unwrap();
+    let line = |e: &Exchange| serde_json::to_string(e).unwrap();
+    let forged = Exchange { reply: json!("x"), key: of(3).key, ..of(2) };
+    // More good lines before it than go into one transaction.
+    let good: String = (10..610).map(|n| line(&of(n)) + "\n").collect();
+    pack_lines(&file, (good + &line(&forged) + "\n").as_bytes());
+    let error = store.import(&file, Limits::default()).unwrap_err();
+    assert!(matches!(error.kind, ExchangesErrorKind::Line { line: 601, .. }), "{error}");
+    assert!(error.to_string().contains("x.zst"), "{error}");
+    assert_eq!(store.stats().unwrap(), []);
+    pack_lines(&file, b"{\"key\": 1}\n");
+    assert!(matches!(store.import(&file, Limits::default()).unwrap_err().kind, ExchangesErrorKind::Line { line: 1, .. }));
+    fs::write(&file, "not zstd").unwrap();
+    assert!(store.import(&file, Limits::default()).is_err());
+}
+
+#[test]
+fn a_hostile_file_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bomb.zst");
+    let limits = Limits { line_bytes: 1000, total_bytes: 1500 };
+    pack_lines(&file, &vec![b' '; 10_000_000]);
+    let error = ExchangeFile::open(&file, limits).err().unwrap();
+    assert!(matches!(error.kind, ExchangesErrorKind::Line { line: 1, .. }), "{error}");
+    let many: String = (0..9).map(|n| serde_json::to_string(&of(n)).unwrap() + "\n").collect();
+    pack_lines(&file, many.as_bytes());
+    let error = ExchangeFile::open(&file, limits).err().unwrap();
+    assert!(matches!(error.kind, ExchangesErrorKind::TooLarge(1500)), "{error}");
+    assert_eq!(ExchangeFile::open(&file, Limits::default()).unwrap().len(), 9);
+}
+
+fn refused(path: &Path) -> ExchangesErrorKind {
+    let error = SqliteExchanges::open(path, "r").err().unwrap();
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    error.kind
+}
+
+#[test]
+fn newer_foreign_and_damaged_files_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    drop(SqliteExchanges::open(&path, "r").unwrap());
+    Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
+    assert!(matches!(refused(&path), ExchangesErrorKind::Newer { found: 7, known: 1 }));
+
+    let foreign = dir.path().join("foreign");
+    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (a); PRAGMA user_version = 1").unwrap();
+    assert!(matches!(refused(&foreign), ExchangesErrorKind::Foreign));
+    let mode: String = Connection::open(&foreign).unwrap().query_row("PRAGMA journal_mode", [], |r| r.get(0)).unwrap();
+    assert_eq!(mode, "delete", "a foreign file is left as it is");
+
+    let broken = dir.path().join("broken");
+    fs::write(&broken, "this is no database, however long the text is".repeat(100)).unwrap();
+    assert!(matches!(refused(&broken), ExchangesErrorKind::Damaged(_)));
+}
+
+#[test]
+fn a_damaged_body_is_an_error_that_names_the_exchange() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let store = SqliteExchanges::open(&path, "r").unwrap();
+    store.put(of(1), false).unwrap();
+    Connection::open(&path).unwrap().execute("UPDATE exchanges SET reply = x'00'", []).unwrap();
+    let message = store.get(&of(1).key).unwrap_err().to_string();
+    assert!(message.contains(&of(1).key), "{message}");
+    assert!(store.export(&dir.path().join("out"), Which::All).is_err());
+    assert!(!dir.path().join("out").exists());
+}
+
+#[tokio::test]
+async fn a_killed_live_run_asks_nothing_twice_and_a_new_one_asks_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let ask = async |run: &str, answer: u32| {
+        let recorder = Recorder::new(Arc::new(SqliteExchanges::open(&path, run).unwrap()), Mode::Live);
+        let live = || async move { Ok::<_, io::Error>(json!(answer)) };
+        let recorded = recorder.ask(ExchangeKind::Call, &json!({"tool": "t"}), live).await.unwrap();
+        (recorded.reply, recorded.live)
+    };
+    assert_eq!(ask("a", 1).await, (json!(1), true));
+    assert_eq!(ask("a", 2).await, (json!(1), false), "resumed");
+    assert_eq!(ask("b", 3).await, (json!(3), true), "a new run");
+    assert_eq!(ask("b", 4).await, (json!(3), false));
+}

@@ -1,0 +1,161 @@
+//! The folder of a stage: whose rows it holds, and whether they are complete.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use mcpmill_core::{event::Summary, record::Usage};
+use serde::{Deserialize, Serialize};
+
+use super::{RunDirError, stage_info};
+use crate::{artifact::Table, durable};
+
+/// A stage as it was found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StageState {
+    /// Complete, of the same fingerprint: nothing is to do.
+    Done(StageInfo),
+    /// To be worked on, perhaps with rows of an earlier attempt.
+    Open(StageDir),
+}
+
+/// What `stage.json` says. It is written last, so it is there if and only if the stage is complete.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageInfo {
+    /// The folder of the stage below its run.
+    pub stage: String,
+    /// Hash over all that its rows depend on.
+    pub fingerprint: String,
+    /// Rows that came in: the sum of `outcomes`.
+    pub input_rows: u64,
+    /// What became of them.
+    pub outcomes: OutcomeCounts,
+    /// Rows written.
+    pub output_rows: u64,
+    /// Calls made again because a kill cut off the first.
+    pub repeated: u64,
+    /// Tokens, and `cost` in US dollars.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+/// Rows by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutcomeCounts {
+    /// Rows that went on.
+    pub kept: u64,
+    /// Rows taken out.
+    pub dropped: u64,
+    /// Rows that failed.
+    pub failed: u64,
+    /// Rows not tried.
+    pub skipped: u64,
+}
+
+impl StageInfo {
+    fn new(stage: &str, fingerprint: &str, summary: &Summary) -> Self {
+        let Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage } = *summary;
+        Self {
+            stage: stage.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            input_rows,
+            outcomes: OutcomeCounts { kept, dropped, failed, skipped },
+            output_rows,
+            repeated,
+            usage,
+        }
+    }
+
+    /// The sums as the driver gave them.
+    pub fn summary(&self) -> Summary {
+        let OutcomeCounts { kept, dropped, failed, skipped } = self.outcomes;
+        let Self { input_rows, output_rows, repeated, usage, .. } = *self;
+        Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage }
+    }
+}
+
+/// The folder of a stage that is not done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageDir {
+    path: PathBuf,
+    stage: String,
+    fingerprint: String,
+}
+
+impl StageDir {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file of a table in it.
+    pub fn table<T: Table>(&self) -> PathBuf {
+        self.path.join(T::NAME).with_extension("parquet")
+    }
+
+    /// Replaces a file of the stage as a whole (`metrics.json`).
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RunDirError> {
+        let path = self.path.join(name);
+        durable::write(&path, bytes).map_err(|e| RunDirError::new(&path, e))
+    }
+
+    /// Writes `stage.json`: the stage is done. For stages with a journal, [`crate::journal::Journal::finish`] does it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(&self, summary: &Summary) -> Result<StageInfo, RunDirError> {
+        let info = StageInfo::new(&self.stage, &self.fingerprint, summary);
+        let text = serde_json::to_string_pretty(&info).map_err(|e| RunDirError::new(&self.path, io::Error::other(e)))?;
+        self.write("stage.json", format!("{text}\n").as_bytes())?;
+        remove_parts(&self.path)?;
+        Ok(info)
+    }
+}
+
+/// See [`super::RunDir::stage`].
+pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageState, RunDirError> {
+    let fail = |e: io::Error| RunDirError::new(path, e);
+    let mark = path.join("fingerprint");
+    let begun = match fs::read_to_string(&mark) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        text => Some(text.map_err(|e| RunDirError::new(&mark, e))?),
+    };
+    let ours = begun.as_deref().map(str::trim_end) == Some(fingerprint);
+    let info = stage_info(path)?;
+    let dir = StageDir { path: path.to_owned(), stage: stage.to_owned(), fingerprint: fingerprint.to_owned() };
+    match info {
+        Some(info) if ours && info.fingerprint == fingerprint => {
+            // A kill may have come between the end of the stage and the removal of its parts.
+            remove_parts(path)?;
+            return Ok(StageState::Done(info));
+        }
+        None if ours => return Ok(StageState::Open(dir)),
+        _ => {}
+    }
+    if path.is_dir() && fs::read_dir(path).map_err(fail)?.next().is_some() {
+        supersede(path)?;
+    }
+    fs::create_dir_all(path).map_err(fail)?;
+    durable::write(&mark, format!("{fingerprint}\n").as_bytes()).map_err(|e| RunDirError::new(&mark, e))?;
+    Ok(StageState::Open(dir))
+}
+
+/// Moves a folder aside, under the first free number.
+fn supersede(path: &Path) -> Result<(), RunDirError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let free = (1..).map(|k: u32| path.with_file_name(format!("{name}.superseded-{k}"))).find(|to| !to.exists());
+    let moved = free.map_or(Ok(()), |to| fs::rename(path, to));
+    moved.and_then(|()| durable::sync_folder_of(path)).map_err(|e| RunDirError::new(path, e))
+}
+
+fn remove_parts(stage: &Path) -> Result<(), RunDirError> {
+    let parts = stage.join("parts");
+    match fs::remove_dir_all(&parts) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(RunDirError::new(&parts, e)),
+        _ => Ok(()),
+    }
+}
