@@ -1,0 +1,152 @@
+//! What of the host a caged program may need: interpreters, and where they live.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::process::Command;
+
+/// Time an interpreter may take to say where it lives.
+const ASKED_WITHIN: Duration = Duration::from_secs(20);
+/// Folders whose whole content every caged program sees anyway.
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
+
+/// The interpreters of this machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// The Python that `python3` is.
+    pub python: Option<Interpreter>,
+    /// The Node that `node` is.
+    pub node: Option<Interpreter>,
+}
+
+/// An interpreter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// The program itself, no shim.
+    pub program: PathBuf,
+    /// The folder that holds it and its standard library.
+    pub prefix: PathBuf,
+    /// Its version, `3.12.1`.
+    pub version: String,
+}
+
+impl Host {
+    /// Asks `python3` and `node` where they live. One that is missing is `None`.
+    pub async fn discover() -> Self {
+        let (python, node) = tokio::join!(ask_python(Path::new("python3")), ask_node());
+        Self { python, node }
+    }
+
+    /// A Python of the version `wanted` (`3.12`, `3.12.1`): the default one when it fits, else one
+    /// that is called `python3.12` or kept by pyenv or uv.
+    pub async fn python(&self, wanted: Option<&str>) -> Option<Interpreter> {
+        let Some(wanted) = wanted else { return self.python.clone() };
+        let fits = |python: &Interpreter| python.version == wanted || python.version.starts_with(&format!("{wanted}."));
+        if let Some(python) = self.python.as_ref().filter(|python| fits(python)) {
+            return Some(python.clone());
+        }
+        for program in python_candidates(wanted) {
+            if let Some(python) = ask_python(&program).await.filter(fits) {
+                return Some(python);
+            }
+        }
+        None
+    }
+}
+
+impl Interpreter {
+    /// The folder that a caged program has to be shown to run this interpreter: none when it is
+    /// part of the system, and never one that holds more than an interpreter, such as HOME.
+    pub fn shown(&self) -> Option<&Path> {
+        let prefix = self.prefix.as_path();
+        if SYSTEM.iter().any(|system| prefix.starts_with(system)) {
+            return None;
+        }
+        let home = env::var_os("HOME").map(PathBuf::from);
+        let holds_home = home.is_some_and(|home| home.starts_with(prefix));
+        (prefix.components().count() > 2 && !holds_home).then_some(prefix)
+    }
+
+    /// The folder its program is in.
+    pub fn bin(&self) -> Option<&Path> {
+        self.program.parent()
+    }
+}
+
+/// The files called `name` on the PATH that can be executed, in order.
+pub(crate) fn on_path(name: &str) -> Vec<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let runs = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    env::split_paths(&paths).map(|folder| folder.join(name)).filter(runs).collect()
+}
+
+fn python_candidates(wanted: &str) -> Vec<PathBuf> {
+    let mut minor = wanted.split('.');
+    let minor = [minor.next(), minor.next()].into_iter().flatten().collect::<Vec<_>>().join(".");
+    let mut found = on_path(&format!("python{minor}"));
+    let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let pyenv = env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
+    for folder in [pyenv.join("versions"), home.join(".local/share/uv/python")] {
+        let mut kept: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        kept.sort();
+        found.extend(
+            kept.into_iter().map(|prefix| prefix.join("bin").join(format!("python{minor}"))).filter(|path| path.exists()),
+        );
+    }
+    found
+}
+
+async fn ask_python(program: &Path) -> Option<Interpreter> {
+    let script = "import platform, sys; print(sys.base_prefix); print(platform.python_version())";
+    let said = ask(program, &["-I", "-c", script]).await?;
+    let (prefix, version) = said.trim().split_once('\n')?;
+    let prefix = PathBuf::from(prefix);
+    let minor = version.rsplit_once('.')?.0;
+    // The base program, not that of a virtual environment or a shim.
+    let program = prefix.join("bin").join(format!("python{minor}"));
+    let program = if program.exists() { program } else { prefix.join("bin/python3") };
+    program.exists().then(|| Interpreter { program, prefix, version: version.to_owned() })
+}
+
+async fn ask_node() -> Option<Interpreter> {
+    let said = ask(Path::new("node"), &["-p", "process.execPath + '\\n' + process.versions.node"]).await?;
+    let (program, version) = said.trim().split_once('\n')?;
+    let program = fs::canonicalize(program).ok()?;
+    let prefix = program.parent()?.parent()?.to_owned();
+    Some(Interpreter { program, prefix, version: version.to_owned() })
+}
+
+/// What a program of the user's own prints; these are asked outside the cage, as they shape it.
+pub(crate) async fn ask(program: &Path, args: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(ASKED_WITHIN, command.output()).await.ok()?.ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(prefix: &str) -> Interpreter {
+        Interpreter { program: Path::new(prefix).join("bin/x"), prefix: prefix.into(), version: "1".into() }
+    }
+
+    #[test]
+    fn only_an_interpreters_own_folder_is_shown() {
+        let home = env::var("HOME").unwrap();
+        assert_eq!(at("/usr").shown(), None);
+        assert_eq!(at("/").shown(), None);
+        assert_eq!(at("/opt").shown(), None);
+        assert_eq!(at(&home).shown(), None);
+        let inner = format!("{home}/.pyenv/versions/3.12.1");
+        assert_eq!(at(&inner).shown(), Some(Path::new(&inner)));
+        assert_eq!(at("/opt/python/3.12").shown(), Some(Path::new("/opt/python/3.12")));
+    }
+}

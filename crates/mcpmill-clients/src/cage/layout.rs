@@ -1,0 +1,184 @@
+//! What a caged program sees, as arguments of bubblewrap.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io::{self, Seek, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use mcpmill_core::edge::Confined;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::{HOME, Host, Interpreter, outside::Outside};
+
+/// System folders besides /usr; on most systems links into it.
+const SYSTEM: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+/// What programs need of /etc, and nothing of it is about this machine's users or services.
+const ETC: [&str; 11] = [
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "alternatives",
+    "localtime",
+    "mime.types",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+];
+/// What name lookups need, shown only to programs that have the network.
+const ETC_NETWORK: [&str; 4] = ["resolv.conf", "nsswitch.conf", "hosts", "gai.conf"];
+/// Bytes of each private folder in memory.
+const TMP_BYTES: u64 = 256 << 20;
+
+/// Arguments of bubblewrap and the descriptors they name.
+pub(super) struct Layout {
+    pub(super) args: Vec<OsString>,
+    pub(super) inherit: Vec<OwnedFd>,
+}
+
+impl Layout {
+    /// The cage of `program`. Arguments travel in a memory file, so neither paths of the host nor
+    /// values of variables show in the process list, inside or outside.
+    pub(super) fn new(program: &Confined, host: &Host, outside: Option<&Outside>) -> io::Result<Self> {
+        let mut layout = Self { args: Vec::new(), inherit: Vec::new() };
+        layout.walls(program.network);
+        layout.system(program.network)?;
+        for shown in [&host.python, &host.node].into_iter().flatten().filter_map(Interpreter::shown) {
+            layout.show(shown);
+        }
+        for file in outside.map(|outside| outside.files.as_slice()).unwrap_or_default() {
+            layout.show(file);
+        }
+        layout.binds(program);
+        layout.push(["--remount-ro", "/dev", "--remount-ro", "/"]);
+        layout.environment(program, host, outside);
+        layout.push([OsStr::new("--chdir"), program.workdir.as_deref().unwrap_or(Path::new(HOME)).as_os_str()]);
+        Ok(layout)
+    }
+
+    /// The descriptor that carries the arguments.
+    pub(super) fn into_file(mut self) -> io::Result<(i32, Vec<OwnedFd>)> {
+        let mut bytes = Vec::new();
+        for arg in &self.args {
+            if arg.as_bytes().contains(&0) {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path or variable holds a zero byte"));
+            }
+            bytes.extend_from_slice(arg.as_bytes());
+            bytes.push(0);
+        }
+        let number = self.hold(&bytes)?;
+        Ok((number, self.inherit))
+    }
+
+    fn push<S: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = S>) {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+    }
+
+    /// Keeps `bytes` in a file without a name and returns its number.
+    fn hold(&mut self, bytes: &[u8]) -> io::Result<i32> {
+        let mut file = File::from(memfd_create("mcpmill", MemfdFlags::CLOEXEC)?);
+        file.write_all(bytes)?;
+        file.rewind()?;
+        let number = file.as_raw_fd();
+        self.inherit.push(file.into());
+        Ok(number)
+    }
+
+    fn walls(&mut self, network: bool) {
+        self.push(["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc"]);
+        self.push(["--unshare-uts", "--hostname", "mcpmill", "--unshare-cgroup-try"]);
+        if !network {
+            self.push(["--unshare-net"]);
+        }
+        self.push(["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]);
+    }
+
+    fn system(&mut self, network: bool) -> io::Result<()> {
+        self.push(["--ro-bind", "/usr", "/usr"]);
+        for name in SYSTEM {
+            let path = Path::new("/").join(name);
+            match fs::read_link(&path) {
+                Ok(target) => self.push([OsStr::new("--symlink"), target.as_os_str(), path.as_os_str()]),
+                Err(_) if path.is_dir() => self.show(&path),
+                Err(_) => {}
+            }
+        }
+        self.push(["--ro-bind-try", "/nix/store", "/nix/store"]);
+        for name in ETC.iter().chain(if network { ETC_NETWORK.as_slice() } else { &[] }) {
+            let path = Path::new("/etc").join(name);
+            self.push([OsStr::new("--ro-bind-try"), path.as_os_str(), path.as_os_str()]);
+        }
+        self.made("/etc/passwd", &format!("user:x:1000:1000:user:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"))?;
+        self.made("/etc/group", "user:x:1000:\nnogroup:x:65534:\n")?;
+        if !network {
+            self.made("/etc/hosts", "127.0.0.1 localhost mcpmill\n::1 localhost\n")?;
+            self.made("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")?;
+        }
+        self.push(["--proc", "/proc", "--dev", "/dev"]);
+        for folder in ["/dev/shm", "/tmp", HOME] {
+            self.push([
+                "--perms",
+                if folder == HOME { "0700" } else { "1777" },
+                "--size",
+                &TMP_BYTES.to_string(),
+                "--tmpfs",
+                folder,
+            ]);
+        }
+        Ok(())
+    }
+
+    /// A file of our own making, read-only.
+    fn made(&mut self, path: &str, content: &str) -> io::Result<()> {
+        let number = self.hold(content.as_bytes())?.to_string();
+        self.push(["--perms", "0444", "--ro-bind-data", &number, path]);
+        Ok(())
+    }
+
+    /// A host path, read-only, at the same place. Where it leads through links, the place it leads
+    /// to is shown too, as programs and scripts may name either.
+    fn show(&mut self, path: &Path) {
+        self.push([OsStr::new("--ro-bind"), path.as_os_str(), path.as_os_str()]);
+        if let Ok(real) = fs::canonicalize(path)
+            && real != path
+            && !real.starts_with("/usr")
+        {
+            self.push([OsStr::new("--ro-bind"), real.as_os_str(), real.as_os_str()]);
+        }
+    }
+
+    fn binds(&mut self, program: &Confined) {
+        let mut binds: Vec<_> = program.binds.iter().collect();
+        // Outer folders first, or they would hide inner ones.
+        binds.sort_by_key(|bind| bind.inside.components().count());
+        for bind in binds {
+            let flag = if bind.writable { "--bind" } else { "--ro-bind" };
+            self.push([OsStr::new(flag), bind.host.as_os_str(), bind.inside.as_os_str()]);
+        }
+    }
+
+    fn environment(&mut self, program: &Confined, host: &Host, outside: Option<&Outside>) {
+        for (name, value) in base_environment(host, HOME).iter().chain(outside.map(|o| o.env.as_slice()).unwrap_or_default()) {
+            self.push(["--setenv", name, value]);
+        }
+        for (name, value) in &program.env {
+            self.push(["--setenv", name, value]);
+        }
+    }
+}
+
+/// The variables every program gets.
+pub(super) fn base_environment(host: &Host, home: &str) -> Vec<(String, String)> {
+    let own = [&host.python, &host.node].into_iter().flatten().filter(|i| i.shown().is_some()).filter_map(Interpreter::bin);
+    let mut path: Vec<String> = own.map(|bin| bin.to_string_lossy().into_owned()).collect();
+    path.extend(["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(str::to_owned));
+    let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    vec![set("HOME", home), set("PATH", &path.join(":")), set("TMPDIR", "/tmp"), set("LANG", "C.UTF-8")]
+}

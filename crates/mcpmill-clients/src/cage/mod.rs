@@ -1,0 +1,183 @@
+//! The cage: every third-party program runs in bubblewrap and sees of the host only what is listed.
+//!
+//! Own user, PID, IPC, UTS and cgroup namespaces, a network namespace of its own unless an
+//! installer runs, uid 1000 inside, no capabilities, a read-only root, private HOME and TMP of
+//! bounded size, and an environment from an allow-list. A watchdog bounds what the process tree
+//! uses. The end of a caged program is the end of everything it started.
+
+mod bounds;
+mod error;
+mod host;
+mod layout;
+mod orphans;
+mod outside;
+mod run;
+mod running;
+mod spawn;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use mcpmill_core::edge::{Confined, Limits, Process, ProcessEnd};
+
+pub use error::{CageError, CageErrorKind};
+pub use host::{Host, Interpreter};
+pub use run::Input;
+pub use running::Running;
+
+use outside::Outside;
+use spawn::Spawner;
+
+/// HOME inside the cage.
+pub const HOME: &str = "/home/user";
+/// Where the world folder of a server is inside the cage.
+pub const WORLD: &str = "/home/user/work";
+/// Where the state folder of a server is inside the cage.
+pub const STATE: &str = "/home/user/.state";
+
+/// Bytes that a program may add to its writable folders, unless said otherwise.
+const DISK_BYTES: u64 = 256 << 20;
+/// The first bubblewrap that can bound a private folder (`--size`).
+const OLDEST: (u32, u32) = (0, 7);
+
+/// Runs programs in bubblewrap, or next to the host's own when the user has chosen so.
+///
+/// Cheap to clone; clones share the thread that starts programs.
+#[derive(Clone)]
+pub struct Cage {
+    wall: Wall,
+    host: Arc<Host>,
+    spawner: Arc<Spawner>,
+    outside: Arc<tokio::sync::OnceCell<Outside>>,
+    disk_bytes: u64,
+}
+
+/// What stands between a program and the host.
+#[derive(Clone, Debug, PartialEq)]
+enum Wall {
+    /// This bubblewrap.
+    Bubblewrap(PathBuf),
+    /// Nothing but a process group.
+    Nothing,
+}
+
+impl Cage {
+    /// A cage made by the bubblewrap at `program`. Nothing is tried; see [`Cage::probe`].
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn bubblewrap(program: impl Into<PathBuf>, host: Host) -> Result<Self, CageError> {
+        Self::new(Wall::Bubblewrap(program.into()), host)
+    }
+
+    /// No cage: programs run as the user, who has chosen so. They get an environment from the
+    /// allow-list, their own process group and the same bounds, and that is all; paths inside the
+    /// cage are replaced by those on the host.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn unsandboxed(host: Host) -> Result<Self, CageError> {
+        Self::new(Wall::Nothing, host)
+    }
+
+    /// The first of the system's bubblewrap and the one at `fallback` that works here. Ends what an
+    /// earlier mcpmill that was killed may have left.
+    ///
+    /// # Errors
+    /// Neither works; the reason is that of the last one tried.
+    pub async fn find(fallback: Option<&Path>, host: Host) -> Result<Self, CageError> {
+        if !cfg!(target_os = "linux") {
+            return Err(CageError::new(CageErrorKind::UnsupportedSystem, "bubblewrap needs Linux"));
+        }
+        orphans::end_orphans();
+        let mut last = CageError::new(CageErrorKind::Missing, "there is no `bwrap` on the PATH");
+        for program in host::on_path("bwrap").into_iter().chain(fallback.map(Path::to_owned)) {
+            let cage = Self::bubblewrap(program, host.clone())?;
+            match cage.probe().await {
+                Ok(_) => return Ok(cage),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn new(wall: Wall, host: Host) -> Result<Self, CageError> {
+        let spawner =
+            Spawner::start().map_err(|e| CageError::new(CageErrorKind::Broken, format!("no thread can be started: {e}")))?;
+        Ok(Self { wall, host: Arc::new(host), spawner: Arc::new(spawner), outside: Arc::default(), disk_bytes: DISK_BYTES })
+    }
+
+    /// The same cage with another bound on what a program may add to its writable folders.
+    pub fn with_disk_bytes(mut self, bytes: u64) -> Self {
+        self.disk_bytes = bytes;
+        self
+    }
+
+    /// What of the host it knows.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The bubblewrap it uses; `None` when it is no cage at all.
+    pub fn program(&self) -> Option<&Path> {
+        match &self.wall {
+            Wall::Bubblewrap(program) => Some(program),
+            Wall::Nothing => None,
+        }
+    }
+
+    /// Whether the cage works here: runs a program in it that must not be root and must see one
+    /// network interface.
+    ///
+    /// # Errors
+    /// It does not, with the reason and a hint.
+    pub async fn probe(&self) -> Result<(), CageError> {
+        if self.wall == Wall::Nothing {
+            return Ok(());
+        }
+        self.check_version().await?;
+        let script = "id -u; cat /proc/net/dev | wc -l; echo ${HOME}";
+        let output = self.run(&small("a test of the cage", &["/bin/sh", "-c", script])).await;
+        let output = output.map_err(|e| CageError::new(CageErrorKind::NoNamespaces, e.detail))?;
+        let expected = format!("1000\n3\n{HOME}\n");
+        if output.end == ProcessEnd::Exited(0) && output.stdout == expected {
+            return Ok(());
+        }
+        let detail = format!("its test ended with {:?} and printed `{}{}`", output.end, output.stdout, output.stderr);
+        Err(CageError::new(CageErrorKind::Broken, detail))
+    }
+
+    /// Whether there is a bubblewrap that knows the options used here.
+    async fn check_version(&self) -> Result<(), CageError> {
+        let Wall::Bubblewrap(program) = &self.wall else { return Ok(()) };
+        if !program.exists() {
+            return Err(CageError::new(CageErrorKind::Missing, format!("`{}` does not exist", program.display())));
+        }
+        let said = host::ask(program, &["--version"]).await.unwrap_or_default();
+        let version = said.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+        match (numbers.next(), numbers.next()) {
+            (Some(major), Some(minor)) if (major, minor) >= OLDEST => Ok(()),
+            _ => {
+                let detail = format!("`{}` is of version `{version}`, older than {}.{}", program.display(), OLDEST.0, OLDEST.1);
+                Err(CageError::new(CageErrorKind::Broken, detail))
+            }
+        }
+    }
+}
+
+/// A program that needs next to nothing.
+fn small(what: &str, command: &[&str]) -> Confined {
+    Confined {
+        what: what.to_owned(),
+        command: command.iter().map(|&part| part.to_owned()).collect(),
+        binds: Vec::new(),
+        env: Vec::new(),
+        workdir: None,
+        network: false,
+        limits: Limits { wall: Duration::from_secs(10), output_bytes: 64 << 10, memory_bytes: 256 << 20, processes: 32 },
+    }
+}

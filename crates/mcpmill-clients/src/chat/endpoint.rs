@@ -1,0 +1,233 @@
+//! One endpoint: pace, retries, body caps, and what it can bind.
+
+use std::{
+    fmt,
+    num::NonZeroU32,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use backon::{ExponentialBuilder, Retryable};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use mcpmill_core::edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Class, Format};
+use reqwest::{StatusCode, header};
+use serde_json::{Map, Value};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use super::wire::{self, Binding, Price};
+
+/// A reply larger than this is not read.
+const LARGEST_REPLY: usize = 16 << 20;
+/// A pause longer than this is not waited for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Text that must not be shown: its `Debug` says nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// How an endpoint is reached and paced.
+#[derive(Clone, Debug)]
+pub struct EndpointSettings {
+    /// Up to and with the version (`https://host/v1`).
+    pub base_url: String,
+    /// The model's name at that endpoint.
+    pub model: String,
+    /// Bearer key, when it wants one.
+    pub key: Option<Secret>,
+    /// Requests in flight.
+    pub concurrency: usize,
+    /// Requests a minute, when limited.
+    pub requests_per_minute: Option<NonZeroU32>,
+    /// Tries after the first.
+    pub retries: usize,
+    /// Wall time of one request.
+    pub timeout: Duration,
+    /// US dollars per million prompt tokens.
+    pub price_input: f64,
+    /// US dollars per million generated tokens.
+    pub price_output: f64,
+    /// Fields added to every request body.
+    pub extra: Map<String, Value>,
+}
+
+/// An endpoint that cannot be set up.
+#[derive(Debug, Error)]
+#[error("failed to set up endpoint `{base_url}`: {detail}")]
+pub struct EndpointError {
+    /// The endpoint.
+    pub base_url: String,
+    /// Why not.
+    pub detail: String,
+}
+
+/// A chat model behind an OpenAI-compatible endpoint.
+pub struct Endpoint {
+    settings: EndpointSettings,
+    /// `model@base_url`: names the model in lineage and keys.
+    name: String,
+    url: reqwest::Url,
+    client: reqwest::Client,
+    limiter: Option<DefaultDirectRateLimiter>,
+    slots: Semaphore,
+    /// Set once the endpoint has refused `response_format`.
+    words_only: AtomicBool,
+}
+
+impl Endpoint {
+    /// An endpoint; nothing is sent yet.
+    ///
+    /// # Errors
+    /// The URL is none, or the key has characters no header can carry.
+    pub fn new(settings: EndpointSettings) -> Result<Self, EndpointError> {
+        let fail = |detail: String| EndpointError { base_url: shown_url(&settings.base_url), detail };
+        let joined = format!("{}/chat/completions", settings.base_url.trim_end_matches('/'));
+        let url = reqwest::Url::parse(&joined).map_err(|e| fail(e.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() {
+            return Err(fail("want an http or https URL without user name".into()));
+        }
+        let mut headers = header::HeaderMap::new();
+        if let Some(Secret(key)) = &settings.key {
+            let mut value = header::HeaderValue::from_str(&format!("Bearer {key}"))
+                .map_err(|_| fail("the key has characters that no header can carry".into()))?;
+            value.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("mcpmill/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers)
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(settings.timeout)
+            .build()
+            .map_err(|e| fail(e.without_url().to_string()))?;
+        Ok(Self {
+            name: format!("{}@{}", settings.model, shown_url(&settings.base_url)),
+            url,
+            client,
+            limiter: settings.requests_per_minute.map(|n| RateLimiter::direct(Quota::per_minute(n))),
+            slots: Semaphore::new(settings.concurrency.max(1)),
+            words_only: AtomicBool::new(false),
+            settings,
+        })
+    }
+
+    async fn once(&self, request: &ChatRequest, attempts: u32) -> Result<ChatReply, ChatError> {
+        if let Some(limiter) = &self.limiter {
+            limiter.until_ready().await;
+        }
+        let binding = if self.words_only.load(Ordering::Relaxed) { Binding::Words } else { Binding::Schema };
+        let body = wire::body(&self.settings.model, request, binding, &self.settings.extra);
+        let response = self.client.post(self.url.clone()).json(&body).send().await.map_err(|e| self.network(&e, attempts))?;
+        let status = response.status();
+        let pause = retry_after(&response);
+        let text = self.read(response, attempts).await?;
+        if status.is_success() {
+            let price = Price { input: self.settings.price_input, output: self.settings.price_output };
+            return wire::reply(&text, price, attempts)
+                .map_err(|detail| self.error(ChatErrorKind::Malformed, detail, Some(text), attempts));
+        }
+        let kind = match status {
+            StatusCode::TOO_MANY_REQUESTS => ChatErrorKind::RateLimited(pause.unwrap_or(Duration::from_secs(2))),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ChatErrorKind::Unauthorised,
+            s if s.is_server_error() => ChatErrorKind::Provider,
+            _ => ChatErrorKind::Rejected,
+        };
+        Err(self.error(kind, format!("status {}", status.as_u16()), Some(text), attempts))
+    }
+
+    async fn read(&self, mut response: reqwest::Response, attempts: u32) -> Result<String, ChatError> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|e| self.network(&e, attempts))? {
+            if bytes.len() + chunk.len() > LARGEST_REPLY {
+                let detail = format!("reply is larger than {LARGEST_REPLY} bytes");
+                return Err(self.error(ChatErrorKind::Malformed, detail, None, attempts));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn network(&self, error: &reqwest::Error, attempts: u32) -> ChatError {
+        let kind = if error.is_timeout() { ChatErrorKind::TimedOut } else { ChatErrorKind::Network };
+        let mut detail = String::new();
+        let mut source: Option<&dyn std::error::Error> = Some(error);
+        // reqwest's own message names the URL only; the cause says why.
+        while let Some(cause) = source {
+            detail = cause.to_string();
+            source = cause.source();
+        }
+        self.error(kind, detail, None, attempts)
+    }
+
+    fn error(&self, kind: ChatErrorKind, detail: String, raw: Option<String>, attempts: u32) -> ChatError {
+        ChatError { model: self.name.clone(), kind, detail, raw, attempts }
+    }
+}
+
+#[async_trait]
+impl ChatModel for Endpoint {
+    fn model(&self) -> &str {
+        &self.name
+    }
+
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatReply, ChatError> {
+        if wire::is_empty(&request.messages) {
+            return Err(self.error(ChatErrorKind::Rejected, "the request has no messages".into(), None, 0));
+        }
+        let _slot = self.slots.acquire().await.map_err(|e| self.error(ChatErrorKind::Internal, e.to_string(), None, 0))?;
+        let attempts = AtomicU32::new(0);
+        let next = || self.once(request, attempts.fetch_add(1, Ordering::Relaxed) + 1);
+        let backoff =
+            ExponentialBuilder::default().with_jitter().with_max_times(self.settings.retries).with_max_delay(LONGEST_PAUSE);
+        let outcome = next
+            .retry(backoff)
+            .when(|e: &ChatError| !matches!(e.class(), Class::Permanent))
+            .adjust(|e, pause| match (e.class(), pause) {
+                (Class::RateLimited(asked), Some(pause)) => Some(asked.max(pause).min(LONGEST_PAUSE)),
+                (_, pause) => pause,
+            })
+            .await;
+        match outcome {
+            // An endpoint without schema binding says 400; from then on the schema is told in words.
+            Err(error) if error.kind == ChatErrorKind::Rejected && self.can_fall_back(request) => {
+                self.words_only.store(true, Ordering::Relaxed);
+                self.once(request, attempts.load(Ordering::Relaxed) + 1).await
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+impl Endpoint {
+    fn can_fall_back(&self, request: &ChatRequest) -> bool {
+        matches!(request.format, Format::JsonSchema { .. }) && !self.words_only.load(Ordering::Relaxed)
+    }
+}
+
+/// The pause a reply asks for, in whole seconds.
+fn retry_after(response: &reqwest::Response) -> Option<Duration> {
+    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// A base URL without what could be a secret.
+fn shown_url(base: &str) -> String {
+    match reqwest::Url::parse(base) {
+        Ok(url) => format!("{}{}", url.host_str().unwrap_or_default(), url.port().map(|p| format!(":{p}")).unwrap_or_default()),
+        Err(_) => base.chars().take(80).collect(),
+    }
+}

@@ -1,0 +1,6 @@
+//! Chat models behind OpenAI-compatible endpoints (vLLM, llama.cpp server, Ollama, OpenRouter, …).
+
+mod endpoint;
+mod wire;
+
+pub use endpoint::{Endpoint, EndpointError, EndpointSettings, Secret};

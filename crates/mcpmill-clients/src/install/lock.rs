@@ -1,0 +1,146 @@
+//! Lock files: what a package's installation consists of, by version and hash.
+
+use mcpmill_core::{
+    canonical::sha256_hex,
+    launch::{Package, Registry},
+};
+use serde_json::Value;
+
+/// The lock of one package, as the files that its installer writes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lock {
+    /// Of npm.
+    Npm {
+        /// `package.json`, which names the package.
+        package: String,
+        /// `package-lock.json`.
+        lock: String,
+    },
+    /// Of PyPI.
+    Pypi {
+        /// `requirements.in`, which names the package and what goes with it.
+        input: String,
+        /// `requirements.txt` with a hash for every wheel.
+        requirements: String,
+    },
+}
+
+impl Lock {
+    /// Whether it is the lock of this package: same name, same version where the package names one,
+    /// and the same further requirements.
+    pub fn fits(&self, package: &Package) -> bool {
+        match self {
+            Self::Npm { package: manifest, .. } => package.registry == Registry::Npm && npm_fits(manifest, package),
+            Self::Pypi { input, .. } => package.registry == Registry::Pypi && pypi_fits(input, package),
+        }
+    }
+
+    /// SHA-256 over its files.
+    pub fn hash(&self) -> String {
+        let (a, b) = match self {
+            Self::Npm { package, lock } => (package, lock),
+            Self::Pypi { input, requirements } => (input, requirements),
+        };
+        sha256_hex(format!("{}\n{}", sha256_hex(a), sha256_hex(b)))
+    }
+
+    /// Its files by name.
+    pub(super) fn files(&self) -> [(&'static str, &str); 2] {
+        match self {
+            Self::Npm { package, lock } => [("package.json", package), ("package-lock.json", lock)],
+            Self::Pypi { input, requirements } => [("requirements.in", input), ("requirements.txt", requirements)],
+        }
+    }
+}
+
+fn npm_fits(manifest: &str, package: &Package) -> bool {
+    let Ok(manifest) = serde_json::from_str::<Value>(manifest) else { return false };
+    let Some(dependencies) = manifest["dependencies"].as_object() else { return false };
+    let locked = |name: &str| dependencies.get(name).and_then(Value::as_str);
+    let right = match (locked(&package.name), &package.version) {
+        (Some(locked), Some(version)) => locked == version,
+        (locked, None) => locked.is_some(),
+        (None, Some(_)) => false,
+    };
+    right && dependencies.len() == 1 + package.with.len()
+}
+
+fn pypi_fits(input: &str, package: &Package) -> bool {
+    let mut lines = input.lines().map(requirement).filter(|line| !line.is_empty());
+    let Some(first) = lines.next() else { return false };
+    let name_of = |line: &str| line.split(['[', '<', '>', '=', '!', '~']).next().unwrap_or_default().to_owned();
+    let right = match &package.version {
+        Some(_) => first == requirement(&package.requirement),
+        None => name_of(&first) == name_of(&requirement(&package.requirement)),
+    };
+    let mut rest: Vec<String> = lines.collect();
+    let mut with: Vec<String> = package.with.iter().map(|line| requirement(line)).collect();
+    rest.sort();
+    with.sort();
+    right && rest == with
+}
+
+/// A requirement without comments and white space, its name normalised.
+fn requirement(line: &str) -> String {
+    let line = line.split('#').next().unwrap_or_default();
+    let compact: String = line.chars().filter(|c| !c.is_whitespace()).collect();
+    let end = compact.find(|c: char| !(c.is_ascii_alphanumeric() || "-._".contains(c))).unwrap_or(compact.len());
+    let (name, rest) = compact.split_at(end);
+    name.to_ascii_lowercase().replace(['_', '.'], "-") + rest
+}
+
+/// The `package.json` of a folder into which nothing but this package is installed.
+pub(super) fn npm_manifest(package: &Package) -> String {
+    let mut dependencies = serde_json::Map::new();
+    for requirement in std::iter::once(&package.requirement).chain(&package.with) {
+        let at = requirement.char_indices().skip(1).find(|&(_, c)| c == '@').map(|(at, _)| at);
+        let (name, version) = at.map_or((requirement.as_str(), "latest"), |at| (&requirement[..at], &requirement[at + 1..]));
+        dependencies.insert(name.to_owned(), version.into());
+    }
+    format!("{:#}\n", serde_json::json!({ "name": "mcpmill-server", "private": true, "dependencies": dependencies }))
+}
+
+/// The `requirements.in` of this package.
+pub(super) fn pypi_input(package: &Package) -> String {
+    std::iter::once(&package.requirement).chain(&package.with).map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use mcpmill_core::launch;
+
+    use super::*;
+
+    fn package(line: &str) -> Package {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        launch::parse(&words[0], &words[1..]).unwrap()
+    }
+
+    #[test]
+    fn an_npm_lock_fits_its_package_only() {
+        let manifest = r#"{"dependencies":{"@a/b":"1.2.3"}}"#;
+        let lock = Lock::Npm { package: manifest.into(), lock: String::new() };
+        assert!(lock.fits(&package("npx -y @a/b@1.2.3 x")));
+        assert!(lock.fits(&package("npx -y @a/b")));
+        assert!(!lock.fits(&package("npx -y @a/b@1.2.4")));
+        assert!(!lock.fits(&package("npx -y -p @a/b@1.2.3 -p c@1.0.0 tool")));
+        assert!(!lock.fits(&package("uvx b==1.2.3")));
+    }
+
+    #[test]
+    fn a_pypi_lock_fits_its_package_only() {
+        let lock = Lock::Pypi { input: "My_Pkg==1.0\nmcp<2\n".into(), requirements: String::new() };
+        assert!(lock.fits(&package("uvx --with mcp<2 my-pkg==1.0")));
+        assert!(lock.fits(&package("uvx --with mcp<2 my-pkg")));
+        assert!(!lock.fits(&package("uvx my-pkg==1.0")));
+        assert!(!lock.fits(&package("uvx --with mcp<2 my-pkg==1.1")));
+    }
+
+    #[test]
+    fn manifests_name_the_package() {
+        let manifest = npm_manifest(&package("npx -y -p @a/b@1.2.3 -p c tool"));
+        let json: Value = serde_json::from_str(&manifest).unwrap();
+        assert_eq!(json["dependencies"], serde_json::json!({"@a/b": "1.2.3", "c": "latest"}));
+        assert_eq!(pypi_input(&package("uvx --with mcp<2 x==1")), "x==1\nmcp<2\n");
+    }
+}

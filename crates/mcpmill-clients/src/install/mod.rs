@@ -1,0 +1,207 @@
+//! Installing servers: each package into a folder of its own, in the cage, from a lock.
+//!
+//! An installer has the network but no secrets and no view of HOME. It runs no code of the packages:
+//! npm's scripts are off and Python packages come as wheels only. Everything is pinned by version
+//! and hash; where no lock is given, one is made first and kept beside the installation.
+
+mod error;
+mod lock;
+mod program;
+mod steps;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use mcpmill_core::{
+    canonical::{content_hash, sha256_hex},
+    edge::Bind,
+    launch::{Package, Registry},
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+pub use error::{InstallError, InstallErrorKind};
+pub use lock::Lock;
+
+use crate::{
+    assets::{self, Assets},
+    cage::{Cage, Interpreter},
+};
+use steps::Site;
+
+/// Installations at the same time; each of them uses several processors and the network.
+const AT_ONCE: usize = 2;
+
+/// A package that is ready to run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Installation {
+    /// Program and first arguments; those of the launch line are not among them.
+    pub command: Vec<String>,
+    /// Variables it needs.
+    pub env: Vec<(String, String)>,
+    /// Folders it has to see, at the same place as on the host.
+    pub folders: Vec<PathBuf>,
+}
+
+impl Installation {
+    /// Its folders as read-only binds.
+    pub fn binds(&self) -> Vec<Bind> {
+        self.folders.iter().map(|folder| Bind { host: folder.clone(), inside: folder.clone(), writable: false }).collect()
+    }
+}
+
+/// What says that an installation is whole, and of what.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ready {
+    fingerprint: String,
+    #[serde(flatten)]
+    installation: Installation,
+}
+
+/// Installs packages below a cache folder.
+#[derive(Clone)]
+pub struct Installer {
+    cage: Cage,
+    assets: Assets,
+    cache: PathBuf,
+    locks: Arc<Vec<Lock>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Installer {
+    /// An installer that keeps servers and the caches of npm and uv below `cache`.
+    pub fn new(cage: Cage, assets: Assets, cache: impl Into<PathBuf>) -> Self {
+        let cache = std::path::absolute(cache.into()).unwrap_or_default();
+        Self { cage, assets, cache, locks: Arc::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Locks to install from; the first one that fits a package is used.
+    pub fn with_locks(mut self, locks: Vec<Lock>) -> Self {
+        self.locks = Arc::new(locks);
+        self
+    }
+
+    /// The package, installed if it is not yet.
+    ///
+    /// # Errors
+    /// It cannot be installed; what a failed attempt left is removed by the next one.
+    pub async fn install(&self, package: &Package) -> Result<Installation, InstallError> {
+        let given = self.locks.iter().find(|lock| lock.fits(package));
+        let folder = self.cache.join("servers");
+        self.attempt(package, given, &folder).await.map_err(|kind| InstallError { package: package.requirement.clone(), kind })
+    }
+
+    /// A Python environment of exactly what `lock` pins; its command is its Python. Kept like servers
+    /// are, below `environments`.
+    ///
+    /// # Errors
+    /// It cannot be installed.
+    pub async fn environment(&self, name: &str, lock: &Lock) -> Result<Installation, InstallError> {
+        let package = Package {
+            registry: Registry::Pypi,
+            name: name.to_owned(),
+            version: None,
+            requirement: name.to_owned(),
+            with: Vec::new(),
+            python: None,
+            bin: Some("python".to_owned()),
+            args: Vec::new(),
+        };
+        let folder = self.cache.join("environments");
+        self.attempt(&package, Some(lock), &folder).await.map_err(|kind| InstallError { package: name.to_owned(), kind })
+    }
+
+    async fn attempt(&self, package: &Package, given: Option<&Lock>, below: &Path) -> Result<Installation, InstallErrorKind> {
+        let interpreter = self.interpreter(package).await?;
+        let folder = below.join(folder_name(package, &interpreter));
+        if let Some(ready) = self.ready(&folder, given, &interpreter) {
+            return Ok(ready);
+        }
+        let _lock = assets::lock(folder.with_extension("lock")).await?;
+        if let Some(ready) = self.ready(&folder, given, &interpreter) {
+            return Ok(ready);
+        }
+        let _turn = self.turns.acquire().await.map_err(|e| InstallErrorKind::Cage(e.to_string()))?;
+        fs::remove_file(folder.join(READY)).ok();
+        let site = Site {
+            cage: &self.cage,
+            assets: &self.assets,
+            cache: &self.cache,
+            folder: &folder,
+            package,
+            interpreter: &interpreter,
+        };
+        let lock = match given.cloned().or_else(|| kept_lock(package.registry, &folder)) {
+            Some(lock) => lock,
+            None => site.make_lock().await?,
+        };
+        let installation = site.install(&lock).await?;
+        let ready = Ready { fingerprint: fingerprint(&lock, &interpreter), installation };
+        let text = serde_json::to_string_pretty(&ready).map_err(std::io::Error::other)?;
+        fs::write(folder.join("ready.partial"), text)?;
+        fs::rename(folder.join("ready.partial"), folder.join(READY))?;
+        Ok(ready.installation)
+    }
+
+    async fn interpreter(&self, package: &Package) -> Result<Interpreter, InstallErrorKind> {
+        let host = self.cage.host();
+        let (found, name) = match package.registry {
+            Registry::Npm => (host.node.clone(), "Node.js".to_owned()),
+            Registry::Pypi => {
+                let wanted = package.python.as_deref();
+                (host.python(wanted).await, format!("Python{}", wanted.map(|version| format!(" {version}")).unwrap_or_default()))
+            }
+        };
+        found.ok_or(InstallErrorKind::NoInterpreter(name))
+    }
+
+    /// What is installed in `folder`, when it is whole and of the right lock.
+    fn ready(&self, folder: &Path, given: Option<&Lock>, interpreter: &Interpreter) -> Option<Installation> {
+        let ready: Ready = serde_json::from_str(&fs::read_to_string(folder.join(READY)).ok()?).ok()?;
+        let lock = given.cloned().or_else(|| {
+            let registry = if folder.join("lock/package.json").exists() { Registry::Npm } else { Registry::Pypi };
+            kept_lock(registry, folder)
+        })?;
+        (ready.fingerprint == fingerprint(&lock, interpreter)).then_some(ready.installation)
+    }
+}
+
+/// The Python libraries with which others read our Parquet files (pyarrow, datasets, polars, duckdb),
+/// for [`Installer::environment`].
+pub fn python_readers() -> Lock {
+    Lock::Pypi {
+        input: include_str!("../../assets/readers/requirements.in").to_owned(),
+        requirements: include_str!("../../assets/readers/requirements.txt").to_owned(),
+    }
+}
+
+/// The mark of a whole installation.
+const READY: &str = "ready.json";
+/// Changes when installations of an earlier mcpmill cannot be used any more.
+const FORMAT: u32 = 1;
+
+fn fingerprint(lock: &Lock, interpreter: &Interpreter) -> String {
+    content_hash(&(FORMAT, lock.hash(), &interpreter.program, &interpreter.version))
+}
+
+/// Readable, safe as a file name, and different for different packages and interpreters.
+fn folder_name(package: &Package, interpreter: &Interpreter) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let name: String = package.name.trim_start_matches('@').chars().map(safe).take(48).collect();
+    // Arguments and the choice of the program do not change what is installed, but the program is
+    // part of the mark.
+    let identity = (package.registry, &package.requirement, &package.with, &package.bin, &interpreter.program);
+    format!("{name}-{}", &sha256_hex(content_hash(&identity))[..12])
+}
+
+/// The lock that an earlier attempt made or was given.
+fn kept_lock(registry: Registry, folder: &Path) -> Option<Lock> {
+    let read = |name: &str| fs::read_to_string(folder.join("lock").join(name)).ok();
+    match registry {
+        Registry::Npm => Some(Lock::Npm { package: read("package.json")?, lock: read("package-lock.json")? }),
+        Registry::Pypi => Some(Lock::Pypi { input: read("requirements.in")?, requirements: read("requirements.txt")? }),
+    }
+}

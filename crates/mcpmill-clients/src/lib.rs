@@ -1,0 +1,8 @@
+//! The network and processes: chat, embeddings, MCP, sandbox, assets
+
+pub mod assets;
+pub mod cage;
+pub mod chat;
+pub mod embed;
+pub mod install;
+pub mod mcp;

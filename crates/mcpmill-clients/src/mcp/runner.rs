@@ -1,0 +1,221 @@
+//! A server that runs.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use mcpmill_core::{
+    edge::{ProcessEnd, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner},
+    record::{ToolDraft, ToolResult},
+    text::clipped,
+};
+use rmcp::{
+    RoleClient, ServiceError,
+    model::{CallToolRequest, CallToolRequestParams, ClientRequest, ListToolsRequest, PaginatedRequestParams, RequestId},
+    service::{PeerRequestOptions, RunningService},
+};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::{client::Client, complaints::Complaints, wire::Kept};
+use crate::cage::Running;
+
+/// Time a server has to end by itself once its input is closed.
+const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+/// Time given to rmcp beyond the time limit of a request.
+const SLACK: Duration = Duration::from_secs(2);
+/// Time the end of a process may take to be noticed after its output ended.
+const NOTICED_WITHIN: Duration = Duration::from_millis(300);
+
+/// A caged server with an open connection.
+pub(super) struct Runner {
+    pub(super) server: String,
+    pub(super) info: ServerInfo,
+    pub(super) running: Running,
+    pub(super) service: RunningService<RoleClient, Client>,
+    pub(super) kept: Arc<Kept>,
+    pub(super) complaints: Complaints,
+    pub(super) answer_within: Duration,
+}
+
+/// Forgets a request whose caller has gone.
+struct Waiting<'a>(&'a Kept, RequestId);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.take(&self.1);
+    }
+}
+
+impl Runner {
+    /// The result of a request as the server wrote it.
+    async fn ask(&self, action: &str, request: ClientRequest) -> Result<Value, ToolError> {
+        let sent_and_answered = async {
+            let options = PeerRequestOptions::with_timeout(self.answer_within);
+            let handle = self.service.peer().send_cancellable_request(request, options).await?;
+            let waiting = Waiting(&self.kept, handle.id.clone());
+            handle.await_response().await?;
+            Ok(self.kept.take(&waiting.1))
+        };
+        let answer = match timeout(self.answer_within + SLACK, sent_and_answered).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ServiceError::Timeout { timeout: self.answer_within }),
+        };
+        match answer {
+            Ok(Some(result)) => Ok(result),
+            Ok(None) => Err(self.error(action, ToolErrorKind::Protocol, "its answer has no result")),
+            Err(error) => Err(self.failure(action, error).await),
+        }
+    }
+
+    async fn failure(&self, action: &str, error: ServiceError) -> ToolError {
+        match error {
+            ServiceError::McpError(error) => {
+                let data = error.data.map(|data| format!(" ({})", clipped(&data.to_string(), 2000))).unwrap_or_default();
+                self.error(action, ToolErrorKind::Rpc(i64::from(error.code.0)), format!("{}{data}", error.message))
+            }
+            ServiceError::Timeout { .. } => {
+                self.error(action, ToolErrorKind::TimedOut, format!("no answer within {} s", self.answer_within.as_secs_f32()))
+            }
+            ServiceError::UnexpectedResponse => self.error(action, ToolErrorKind::Protocol, "its answer is to another question"),
+            ServiceError::TransportSend(_) | ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
+                self.broken(action).await
+            }
+            other => self.error(action, ToolErrorKind::Protocol, other.to_string()),
+        }
+    }
+
+    /// Why the connection broke.
+    async fn broken(&self, action: &str) -> ToolError {
+        tokio::time::sleep(NOTICED_WITHIN).await;
+        if self.kept.flooded() {
+            return self.error(action, ToolErrorKind::Limit, "it printed too much");
+        }
+        if let Some(end) = self.running.overrun() {
+            return self.error(action, ToolErrorKind::Limit, too_much(end));
+        }
+        let mut detail = match self.running.exit_code() {
+            Some(code) => format!("the server ended with exit code {code}"),
+            None => "the server closed the connection".to_owned(),
+        };
+        if let Some(line) = self.complaints.last_line() {
+            detail.push_str(": ");
+            detail.push_str(&line);
+        }
+        self.error(action, ToolErrorKind::Disconnected, detail)
+    }
+
+    fn error(&self, action: &str, kind: ToolErrorKind, detail: impl Into<String>) -> ToolError {
+        ToolError { server: self.server.clone(), action: action.to_owned(), kind, detail: detail.into() }
+    }
+}
+
+/// A bound of the cage in words.
+pub(super) fn too_much(end: ProcessEnd) -> &'static str {
+    match end {
+        ProcessEnd::OutOfMemory => "it used too much memory",
+        ProcessEnd::TooManyProcesses => "it started too many processes",
+        ProcessEnd::TooMuchDisk => "it wrote too much to its folders",
+        ProcessEnd::TooMuchOutput => "it printed too much",
+        ProcessEnd::TimedOut => "it took too long",
+        ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) => "it ended",
+    }
+}
+
+#[async_trait]
+impl ToolRunner for Runner {
+    fn info(&self) -> &ServerInfo {
+        &self.info
+    }
+
+    async fn list_tools(&self, cursor: Option<String>) -> Result<ToolPage, ToolError> {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+        let result = self.ask("list tools", request).await?;
+        page(result).map_err(|detail| self.error("list tools", ToolErrorKind::Protocol, detail))
+    }
+
+    async fn call_tool(&self, name: &str, arguments: &Map<String, Value>) -> Result<ToolResult, ToolError> {
+        let action = format!("call tool `{name}`");
+        let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments.clone());
+        let result = self.ask(&action, ClientRequest::CallToolRequest(CallToolRequest::new(params))).await?;
+        tool_result(result).map_err(|detail| self.error(&action, ToolErrorKind::Protocol, detail))
+    }
+
+    async fn close(mut self: Box<Self>) {
+        // Closes the server's standard input, which is how a server is told to end.
+        self.service.close_with_timeout(CLOSED_WITHIN).await.ok();
+        timeout(CLOSED_WITHIN, self.running.wait()).await.ok();
+        self.running.kill().await;
+        self.running.let_go().await;
+    }
+}
+
+/// A page of tools, every schema as it was sent.
+fn page(mut result: Value) -> Result<ToolPage, String> {
+    let Some(Value::Array(tools)) = result.get_mut("tools").map(Value::take) else {
+        return Err("its answer holds no list of tools".to_owned());
+    };
+    let tools = tools.into_iter().map(draft).collect::<Result<_, _>>()?;
+    let next_cursor = result["nextCursor"].as_str().map(str::to_owned);
+    Ok(ToolPage { tools, next_cursor })
+}
+
+fn draft(mut tool: Value) -> Result<ToolDraft, String> {
+    let text = |tool: &Value, key: &str| tool[key].as_str().map(str::to_owned);
+    let name = text(&tool, "name").ok_or_else(|| "one of its tools has no name".to_owned())?;
+    let mut part = |key: &str| tool.get_mut(key).map(Value::take).filter(|value| !value.is_null());
+    // Absent in no server that was seen; a tool without one takes anything.
+    let input_schema = part("inputSchema").unwrap_or_else(|| json!({}));
+    let (output_schema, annotations) = (part("outputSchema"), part("annotations"));
+    Ok(ToolDraft {
+        name,
+        title: text(&tool, "title"),
+        description: text(&tool, "description"),
+        input_schema,
+        output_schema,
+        annotations,
+    })
+}
+
+fn tool_result(mut result: Value) -> Result<ToolResult, String> {
+    if let Some(kind) = result["resultType"].as_str().filter(|kind| *kind != "complete") {
+        return Err(format!("its answer is of the type `{kind}`, which is not supported"));
+    }
+    let is_error = result["isError"].as_bool().unwrap_or(false);
+    let structured_content = result.get_mut("structuredContent").map(Value::take).filter(|value| !value.is_null());
+    let content = match result.get_mut("content").map(Value::take) {
+        None | Some(Value::Null) if structured_content.is_some() || is_error => json!([]),
+        Some(content @ Value::Array(_)) => content,
+        _ => return Err("its answer holds no content".to_owned()),
+    };
+    Ok(ToolResult { content, structured_content, is_error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drafts_are_verbatim() {
+        let tool = r#"{"annotations":{"z":1,"readOnlyHint":true},"description":"d","name":"n","inputSchema":{"type":"object","b":{"z":1,"a":[]}},"outputSchema":null,"extra":1}"#;
+        let page = page(json!({"tools": [serde_json::from_str::<Value>(tool).unwrap()], "nextCursor": "2"})).unwrap();
+        let draft = &page.tools[0];
+        assert_eq!(draft.annotations.as_ref().unwrap().to_string(), r#"{"z":1,"readOnlyHint":true}"#);
+        assert_eq!(draft.input_schema.to_string(), r#"{"type":"object","b":{"z":1,"a":[]}}"#);
+        assert_eq!((draft.output_schema.as_ref(), page.next_cursor.as_deref()), (None, Some("2")));
+    }
+
+    #[test]
+    fn results_that_are_none_are_refused() {
+        assert!(page(json!({})).is_err());
+        assert!(page(json!({"tools": [{}]})).is_err());
+        assert!(page(json!("x")).is_err());
+        assert!(tool_result(json!({})).is_err());
+        assert!(tool_result(json!("x")).is_err());
+        assert!(tool_result(json!([1])).is_err());
+        assert!(tool_result(json!({"resultType": "input_required"})).is_err());
+        assert!(tool_result(json!({"content": [], "resultType": "complete"})).is_ok());
+        let structured = tool_result(json!({"structuredContent": {"b": 1, "a": 2}})).unwrap();
+        assert_eq!(structured.structured_content.unwrap().to_string(), r#"{"b":1,"a":2}"#);
+    }
+}

@@ -1,0 +1,221 @@
+//! The transport between rmcp and a server's standard streams.
+//!
+//! rmcp drives the protocol; this keeps the bounds and, for the answers that become data, the JSON as
+//! the server wrote it: key order, unknown fields and all.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rmcp::{
+    RoleClient,
+    model::{ClientRequest, JsonRpcMessage, RequestId},
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
+    sync::Mutex as AsyncMutex,
+};
+
+/// What a server may print to its standard output.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caps {
+    pub(super) line_bytes: usize,
+    pub(super) total_bytes: u64,
+}
+
+/// A server's standard streams as a transport.
+pub(super) struct Wire<R, W> {
+    lines: BufReader<R>,
+    line: Vec<u8>,
+    read: u64,
+    caps: Caps,
+    writer: Arc<AsyncMutex<Option<W>>>,
+    kept: Arc<Kept>,
+}
+
+/// What the transport keeps for the runner.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Answers by request; `None` while one is waited for.
+    replies: Mutex<HashMap<RequestId, Option<Value>>>,
+    flooded: AtomicBool,
+}
+
+impl Kept {
+    /// Whether the server printed more than it may.
+    pub(super) fn flooded(&self) -> bool {
+        self.flooded.load(Ordering::Relaxed)
+    }
+
+    /// The result of a request, as the server wrote it. Whoever waited no longer does.
+    pub(super) fn take(&self, id: &RequestId) -> Option<Value> {
+        self.replies().remove(id).flatten()
+    }
+
+    fn replies(&self) -> MutexGuard<'_, HashMap<RequestId, Option<Value>>> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads one line. Lines that are no JSON-RPC are the server's chatter and mean nothing.
+    fn understand(&self, line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let mut message: Value = serde_json::from_slice(line).ok()?;
+        let fields = message.as_object_mut()?;
+        if fields.contains_key("method") {
+            return serde_json::from_value(message).ok();
+        }
+        let id: RequestId = serde_json::from_value(fields.get("id")?.clone()).ok()?;
+        if let Some(error) = fields.get_mut("error") {
+            *error = tidy(error);
+        } else if let Some(waiting) = self.replies().get_mut(&id) {
+            // rmcp only has to know that the answer came.
+            *waiting = fields.insert("result".to_owned(), json!({}));
+        }
+        serde_json::from_value(message).ok()
+    }
+}
+
+/// An error object rmcp can read, whatever a server put there.
+fn tidy(error: &Value) -> Value {
+    let code = error["code"].as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or(-32603);
+    let message = match &error["message"] {
+        Value::String(message) => message.clone(),
+        Value::Null => error.to_string(),
+        other => other.to_string(),
+    };
+    let mut tidy = json!({ "code": code, "message": message });
+    if let Some(data) = error.get("data") {
+        tidy["data"] = data.clone();
+    }
+    tidy
+}
+
+impl<R: AsyncRead + Unpin, W> Wire<R, W> {
+    pub(super) fn new(reader: R, writer: W, caps: Caps) -> (Self, Arc<Kept>) {
+        let kept = Arc::new(Kept::default());
+        let writer = Arc::new(AsyncMutex::new(Some(writer)));
+        let lines = BufReader::new(reader);
+        (Self { lines, line: Vec::new(), read: 0, caps, writer, kept: Arc::clone(&kept) }, kept)
+    }
+
+    /// The next whole line, or `None` at the end or when the server prints too much. May be dropped
+    /// while it waits: what was read stays in `self`.
+    async fn next_line(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let available = self.lines.fill_buf().await.ok()?;
+            if available.is_empty() {
+                return None;
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(available.len(), |at| at + 1);
+            self.line.extend_from_slice(&available[..taken]);
+            self.lines.consume(taken);
+            self.read += taken as u64;
+            if self.line.len() > self.caps.line_bytes || self.read > self.caps.total_bytes {
+                self.kept.flooded.store(true, Ordering::Relaxed);
+                return None;
+            }
+            if end.is_some() {
+                return Some(std::mem::take(&mut self.line));
+            }
+        }
+    }
+}
+
+impl<R, W> Transport<RoleClient> for Wire<R, W>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    type Error = io::Error;
+
+    fn send(&mut self, item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &item
+            && matches!(request.request, ClientRequest::ListToolsRequest(_) | ClientRequest::CallToolRequest(_))
+        {
+            self.kept.replies().insert(request.id.clone(), None);
+        }
+        let writer = Arc::clone(&self.writer);
+        async move {
+            let mut line = serde_json::to_vec(&item)?;
+            line.push(b'\n');
+            let mut writer = writer.lock().await;
+            let writer = writer.as_mut().ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the server was closed"))?;
+            writer.write_all(&line).await?;
+            writer.flush().await
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let line = self.next_line().await?;
+            if let Some(message) = self.kept.understand(&line) {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        // A writer that is stuck keeps the lock; the server is killed soon anyway.
+        if let Ok(mut writer) = self.writer.try_lock() {
+            writer.take();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(text: &'static str, caps: Caps) -> (Wire<&'static [u8], Vec<u8>>, Arc<Kept>) {
+        Wire::new(text.as_bytes(), Vec::new(), caps)
+    }
+
+    const WIDE: Caps = Caps { line_bytes: 1 << 20, total_bytes: 1 << 20 };
+
+    #[tokio::test]
+    async fn chatter_is_skipped() {
+        let text = "Starting…\n\n[1,2]\n42\n{\"a\":1}\n{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n";
+        let (mut wire, _) = wire(text, WIDE);
+        let message = wire.receive().await.unwrap();
+        assert!(matches!(message, JsonRpcMessage::Response(response) if response.id == RequestId::Number(7)));
+        assert!(wire.receive().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn results_are_kept_as_written() {
+        let raw = r#"{"tools":[{"z":1,"name":"a","inputSchema":{"b":1,"a":1.0}}],"x":null}"#;
+        let text: &'static str = Box::leak(format!("{{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{raw}}}\n").into_boxed_str());
+        let (mut wire, kept) = wire(text, WIDE);
+        kept.replies().insert(RequestId::Number(3), None);
+        wire.receive().await.unwrap();
+        assert_eq!(kept.take(&RequestId::Number(3)).unwrap().to_string(), raw);
+        assert!(kept.take(&RequestId::Number(3)).is_none());
+    }
+
+    #[tokio::test]
+    async fn odd_errors_are_readable() {
+        let (mut wire, _) = wire("{\"jsonrpc\":\"2.0\",\"id\":3,\"error\":{\"code\":\"x\",\"message\":{\"a\":1}}}\n", WIDE);
+        let Some(JsonRpcMessage::Error(error)) = wire.receive().await else { panic!() };
+        assert_eq!(error.error.code.0, -32603);
+        assert_eq!(error.error.message, "{\"a\":1}");
+    }
+
+    #[tokio::test]
+    async fn floods_end_the_stream() {
+        let (mut long, kept) = wire("0123456789\n", Caps { line_bytes: 5, total_bytes: 100 });
+        assert!(long.receive().await.is_none());
+        assert!(kept.flooded());
+        let (mut much, kept) = wire("a\nb\nc\nd\n", Caps { line_bytes: 5, total_bytes: 5 });
+        assert!(much.receive().await.is_none());
+        assert!(kept.flooded());
+    }
+}

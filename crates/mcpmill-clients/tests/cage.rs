@@ -1,0 +1,296 @@
+//! The cage, tried from inside with real programs.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
+mod common;
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use common::{alive, cage, eventually};
+use mcpmill_clients::cage::{Cage, HOME, Host, Input, WORLD};
+use mcpmill_core::edge::{Bind, Confined, Limits, Process, ProcessEnd, ProcessOutput};
+
+fn confined(command: &[&str]) -> Confined {
+    Confined {
+        what: "a test".to_owned(),
+        command: command.iter().map(|&part| part.to_owned()).collect(),
+        binds: Vec::new(),
+        env: Vec::new(),
+        workdir: None,
+        network: false,
+        limits: Limits { wall: Duration::from_secs(30), output_bytes: 1 << 20, memory_bytes: 256 << 20, processes: 64 },
+    }
+}
+
+fn sh(script: &str) -> Confined {
+    confined(&["/bin/sh", "-c", script])
+}
+
+fn python(script: &str) -> Confined {
+    confined(&["python3", "-c", script])
+}
+
+fn world(folder: &Path) -> Bind {
+    Bind { host: folder.to_owned(), inside: WORLD.into(), writable: true }
+}
+
+async fn run(program: &Confined) -> ProcessOutput {
+    cage().await.run(program).await.unwrap()
+}
+
+/// A word in the command line of a program that only this test starts.
+fn mark(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+#[tokio::test]
+async fn it_works_here() {
+    cage().await.probe().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_of_the_host_can_be_read() {
+    let home = std::env::var("HOME").unwrap();
+    let planted = tempfile::Builder::new().prefix(".mcpmill-test").tempfile_in(&home).unwrap();
+    fs::write(planted.path(), "secret").unwrap();
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for path in
+        [planted.path().to_str().unwrap(), manifest, "/etc/shadow", "/etc/hostname", "/var/log", "/run", "/sys", "/root/.ssh"]
+    {
+        let output = run(&confined(&["ls", "-d", path])).await;
+        assert_ne!(output.end, ProcessEnd::Exited(0), "{path} is there: {output:?}");
+    }
+    let users = run(&sh("cat /etc/passwd; ls -A $HOME /tmp")).await;
+    assert!(users.stdout.starts_with("user:x:1000:1000:"), "{users:?}");
+    assert_eq!(users.stdout.lines().count(), 5, "{users:?}");
+}
+
+#[tokio::test]
+async fn only_the_world_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = tempfile::tempdir().unwrap();
+    let mut program = sh(
+        "echo mine > $1/made; for path in /made /usr/made /etc/made /dev/made /proc/made $2/made; do echo x > $path && echo $path; done; true",
+    );
+    program.command.extend(["sh".to_owned(), WORLD.to_owned(), shown.path().to_str().unwrap().to_owned()]);
+    program.binds = vec![world(folder.path()), Bind { host: shown.path().into(), inside: shown.path().into(), writable: false }];
+    let output = run(&program).await;
+    assert_eq!((output.end, output.stdout.as_str()), (ProcessEnd::Exited(0), ""), "{output:?}");
+    assert_eq!(fs::read_to_string(folder.path().join("made")).unwrap(), "mine\n");
+    assert_eq!(fs::read_dir(shown.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn there_is_no_network_unless_asked_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('connected')");
+    let output = run(&python(&script)).await;
+    assert_eq!(output.end, ProcessEnd::Exited(1), "{output:?}");
+    assert!(output.stderr.contains("refused"), "{output:?}");
+    let interfaces = run(&sh("tail -n +3 /proc/net/dev | cut -d: -f1")).await;
+    assert_eq!(interfaces.stdout.trim(), "lo");
+    let local = run(&python("import socket; print(socket.gethostbyname('localhost'))")).await;
+    assert_eq!(local.stdout.trim(), "127.0.0.1");
+
+    let installer = Confined { network: true, ..python(&script) };
+    let output = run(&installer).await;
+    assert_eq!(output.stdout.trim(), "connected", "{output:?}");
+}
+
+#[tokio::test]
+async fn the_environment_is_an_allow_list() {
+    assert!(std::env::vars().count() > 7, "the parent has variables of its own");
+    let mut program = python("import os; print(sorted(os.environ))");
+    program.env = vec![("GIVEN".to_owned(), "value".to_owned())];
+    let output = run(&program).await;
+    assert_eq!(output.stdout.trim(), "['GIVEN', 'HOME', 'LANG', 'PATH', 'PWD', 'TMPDIR']", "{output:?}");
+    let values = run(&sh("echo $HOME $PWD")).await;
+    assert_eq!(values.stdout.trim(), format!("{HOME} {HOME}"));
+}
+
+#[tokio::test]
+async fn nobody_is_root_and_nothing_leaks_in() {
+    let output = run(&sh("id -u; grep CapEff /proc/self/status; ls /proc/self/fd | wc -l; tr '\\0' ' ' < /proc/1/cmdline")).await;
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(&lines[..3], ["1000", "CapEff:\t0000000000000000", "4"], "{output:?}");
+    assert!(!lines[3].contains("--bind") && !lines[3].contains("/root"), "{output:?}");
+}
+
+#[tokio::test]
+async fn ends_are_told_apart() {
+    assert_eq!(run(&sh("exit 3")).await.end, ProcessEnd::Exited(3));
+    assert_eq!(run(&sh("kill -TERM $$")).await.end, ProcessEnd::Signalled(15));
+    let absent = run(&confined(&["/no/such/program"])).await;
+    assert_eq!(absent.end, ProcessEnd::Exited(127), "{absent:?}");
+    assert!(absent.stderr.contains("/no/such/program"), "{absent:?}");
+    let mut program = sh("true");
+    program.binds = vec![world(Path::new("/no/such/folder"))];
+    let error = cage().await.run(&program).await.unwrap_err();
+    assert!(error.to_string().starts_with("failed to confine a test: bwrap: Can't find source path /no/such/folder"), "{error}");
+}
+
+#[tokio::test]
+async fn daemons_end_with_the_program() {
+    let mark = mark("daemon");
+    let script = format!(
+        "setsid sh -c 'sleep 1000; : {mark}' & (setsid nohup sh -c 'sleep 1001; : {mark}' >/dev/null 2>&1 &) ; \
+         python3 -c \"import os, time; os.fork() or (os.setsid(), os.fork() or time.sleep(1002)) # {mark}\"; sleep 0.2; echo started"
+    );
+    let output = run(&sh(&script)).await;
+    assert_eq!(output.stdout.trim(), "started", "{output:?}");
+    assert_eq!(alive(&mark), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn a_hang_is_ended() {
+    let mark = mark("hang");
+    let mut program = sh(&format!("echo before; sleep 1000; : {mark}"));
+    program.limits.wall = Duration::from_secs(1);
+    let start = Instant::now();
+    let output = run(&program).await;
+    assert_eq!((output.end, output.stdout.as_str()), (ProcessEnd::TimedOut, "before\n"));
+    assert!(start.elapsed() < Duration::from_secs(15));
+    assert_eq!(alive(&mark), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn a_flood_is_ended() {
+    let mut program = confined(&["yes", &mark("flood")]);
+    program.limits.output_bytes = 10_000;
+    let output = run(&program).await;
+    assert_eq!((output.end, output.stdout.len()), (ProcessEnd::TooMuchOutput, 10_000));
+    assert_eq!(alive(&mark("flood")), Vec::<u32>::new());
+    let exact = Confined { limits: Limits { output_bytes: 4, ..program.limits }, ..sh("printf abcd") };
+    assert_eq!(run(&exact).await.end, ProcessEnd::Exited(0));
+}
+
+#[tokio::test]
+async fn a_memory_hog_is_ended() {
+    let mut program = python("import time; hog = b'x' * (200 << 20); time.sleep(60)");
+    program.limits.memory_bytes = 100 << 20;
+    assert_eq!(run(&program).await.end, ProcessEnd::OutOfMemory);
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_ended() {
+    let mark = mark("bomb");
+    let program = sh(&format!("for i in $(seq 200); do sleep 1000 & done; wait; : {mark}"));
+    assert_eq!(run(&program).await.end, ProcessEnd::TooManyProcesses);
+    assert_eq!(alive(&mark), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn a_full_disk_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = sh("head -c 20000000 /dev/zero > work/big; sleep 1000");
+    program.binds = vec![world(folder.path())];
+    let cage = cage().await.with_disk_bytes(4 << 20);
+    assert_eq!(cage.run(&program).await.unwrap().end, ProcessEnd::TooMuchDisk);
+    // What is not the host's disk is bounded by the cage itself.
+    let full = run(&sh("head -c 400000000 /dev/zero > /tmp/big")).await;
+    assert!(full.stderr.contains("No space left"), "{full:?}");
+}
+
+#[tokio::test]
+async fn dropping_ends_it() {
+    let mark = mark("dropped");
+    let running = cage().await.spawn(&sh(&format!("sleep 1000; : {mark}")), Input::Nothing).await.unwrap();
+    assert_ne!(alive(&mark), Vec::<u32>::new());
+    drop(running);
+    tokio::task::spawn_blocking(move || eventually("gone", || alive(&mark).is_empty())).await.unwrap();
+}
+
+/// Not a test of its own: the parent that `a_killed_parent_takes_the_cage_along` kills.
+#[tokio::test]
+#[ignore = "started by another test"]
+async fn parent_that_is_killed() {
+    let Ok(mark) = std::env::var("MCPMILL_TEST_MARK") else { return };
+    let program = sh(&format!("setsid sh -c 'sleep 1000; : inner-{mark}' & sleep 1000; : outer-{mark}"));
+    cage().await.run(&program).await.ok();
+}
+
+/// Starts a parent, kills it once `ready`, and returns the mark of what it started.
+fn kill_parent(name: &str, ready: impl Fn(&str) -> bool) -> String {
+    let mark = mark(name);
+    let mut parent = Command::new(std::env::current_exe().unwrap());
+    parent.args(["--exact", "parent_that_is_killed", "--ignored"]).env("MCPMILL_TEST_MARK", &mark).stdout(Stdio::null());
+    let mut parent = parent.spawn().unwrap();
+    eventually("started", || ready(&mark));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    mark
+}
+
+#[test]
+fn a_killed_parent_takes_the_cage_along() {
+    // bubblewrap, its child, two shells and two that sleep.
+    let mark = kill_parent("orphan", |mark| alive(mark).len() >= 4);
+    eventually("gone", || alive(&mark).is_empty());
+}
+
+#[tokio::test]
+async fn a_parent_killed_at_the_start_leaves_nothing_that_runs() {
+    for i in 0..12 {
+        // As soon as bubblewrap starts, while it is being set up, and when the gate is reached.
+        let mark = kill_parent(&format!("early{i}"), |mark| alive(mark).len() > i % 3);
+        let runs = |mark: &str| {
+            alive(mark)
+                .into_iter()
+                .any(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() != "bwrap"))
+        };
+        eventually("nothing runs", || !runs(&mark));
+        if !alive(&mark).is_empty() {
+            // What is left waits in an empty namespace; the next start ends it.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            cage().await;
+        }
+        eventually("gone", || alive(&mark).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn standard_input_is_empty_or_ours() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    assert_eq!(run(&confined(&["wc", "-c"])).await.stdout.trim(), "0");
+    let mut running = cage().await.spawn(&confined(&["cat"]), Input::Pipe).await.unwrap();
+    running.stdin.take().unwrap().write_all(b"first\nsecond").await.unwrap();
+    let mut said = String::new();
+    running.stdout.take().unwrap().read_to_string(&mut said).await.unwrap();
+    assert_eq!((said.as_str(), running.wait().await), ("first\nsecond", ProcessEnd::Exited(0)));
+}
+
+#[tokio::test]
+async fn unsandboxed_is_bounded_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let cage = Cage::unsandboxed(Host::discover().await).unwrap();
+    cage.probe().await.unwrap();
+    let mut program = sh(&format!("echo mine > {WORLD}/made; pwd; echo ${{CARGO_MANIFEST_DIR:-none}}"));
+    program.binds = vec![world(folder.path())];
+    program.workdir = Some(WORLD.into());
+    let output = cage.run(&program).await.unwrap();
+    assert_eq!(output.stdout, format!("{}\nnone\n", folder.path().display()), "{output:?}");
+    assert_eq!(fs::read_to_string(folder.path().join("made")).unwrap(), "mine\n");
+
+    let mark = mark("bare");
+    let mut program = sh(&format!("sh -c 'sleep 1000; : {mark}' & sleep 1000"));
+    program.limits.wall = Duration::from_secs(1);
+    assert_eq!(cage.run(&program).await.unwrap().end, ProcessEnd::TimedOut);
+    assert_eq!(alive(&mark), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn a_missing_bubblewrap_is_explained() {
+    let cage = Cage::bubblewrap("/no/such/bwrap", Host::default()).unwrap();
+    let error = cage.probe().await.unwrap_err();
+    assert_eq!(error.kind, mcpmill_clients::cage::CageErrorKind::Missing, "{error}");
+    assert_eq!(error.to_string(), "failed to set up the cage: `/no/such/bwrap` does not exist");
+    assert!(error.hint().contains("install bubblewrap"));
+}

@@ -1,0 +1,330 @@
+//! Servers in the cage: such as misbehave, and real ones.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
+mod common;
+
+use std::{collections::HashMap, fs, path::Path, time::Duration};
+
+use common::{alive, assets, cache, cage};
+use mcpmill_clients::{
+    install::{Installer, Lock},
+    mcp::{CagedConnector, Program, ServerLimits},
+};
+use mcpmill_core::{
+    edge::{ConnectError, Connector, ToolErrorKind, ToolRunner, WorldSpec},
+    id::ServerId,
+    record::{EnvVar, HarvestOutcome, Launch, ServerRecord},
+};
+use serde_json::{Map, Value, json};
+
+struct Bench {
+    connector: CagedConnector,
+    scratch: tempfile::TempDir,
+}
+
+async fn bench(limits: ServerLimits) -> Bench {
+    let scratch = tempfile::tempdir().unwrap();
+    let cage = cage().await;
+    let lock = |name: &str, file: &str| fs::read_to_string(Path::new("tests/data").join(name).join(file)).unwrap();
+    let locks = vec![
+        Lock::Npm { package: lock("hello-world", "package.json"), lock: lock("hello-world", "package-lock.json") },
+        Lock::Pypi { input: lock("time", "requirements.in"), requirements: lock("time", "requirements.txt") },
+    ];
+    let installer = Installer::new(cage.clone(), assets(), cache()).with_locks(locks);
+    let connector = CagedConnector::new(cage, installer, scratch.path().join("worlds")).with_limits(limits);
+    Bench { connector, scratch }
+}
+
+fn quick() -> ServerLimits {
+    ServerLimits { start: Duration::from_secs(20), answer: Duration::from_secs(2), ..ServerLimits::default() }
+}
+
+impl Bench {
+    async fn start(&self, mode: &str) -> Result<Box<dyn ToolRunner>, ConnectError> {
+        let world = WorldSpec {
+            files: [("server.py".to_owned(), include_str!("data/server.py").to_owned())].into(),
+            setup: vec![vec!["sh".to_owned(), "-c".to_owned(), "echo ready > ${WORLD}/setup.txt".to_owned()]],
+            ..WorldSpec::default()
+        };
+        let command = ["python3", "${WORLD}/server.py", mode, &self.mark(mode)];
+        let program = Program {
+            name: mode.to_owned(),
+            command: command.iter().map(|&part| part.to_owned()).collect(),
+            env: Vec::new(),
+            binds: Vec::new(),
+        };
+        self.connector.start(&program, &world).await
+    }
+
+    fn mark(&self, mode: &str) -> String {
+        format!("{mode}-{}", self.scratch.path().display())
+    }
+
+    /// Nothing is left of any server of this bench.
+    #[track_caller]
+    fn is_clean(&self) {
+        assert_eq!(alive(&self.scratch.path().display().to_string()), Vec::<u32>::new());
+        assert_eq!(fs::read_dir(self.scratch.path().join("worlds")).unwrap().count(), 0);
+    }
+}
+
+fn arguments(value: &Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_server_among_junk_is_understood() {
+    let bench = bench(quick()).await;
+    let server = bench.start("junk").await.unwrap();
+    let info = server.info();
+    assert_eq!((info.name.as_str(), info.version.as_str(), info.protocol_version.as_str()), ("junk", "1.0", "2025-06-18"));
+    assert_eq!(info.instructions.as_deref(), Some("be kind"));
+    let page = server.list_tools(None).await.unwrap();
+    assert_eq!(page.tools[0].input_schema.to_string(), r#"{"type":"object","properties":{"z":{},"a":{}}}"#);
+    let result = server.call_tool("echo", &arguments(&json!({"b": 1, "a": "é"}))).await.unwrap();
+    assert_eq!(result.content[1].to_string(), r#"{"type":"novel","own":{"z":1,"a":2}}"#);
+    assert_eq!(result.structured_content.unwrap().to_string(), r#"{"z":{"b":1,"a":"é"},"a":1}"#);
+    assert!(!result.is_error);
+    let error = server.call_tool("absent", &Map::new()).await.unwrap_err();
+    assert_eq!((error.kind, error.detail.as_str()), (ToolErrorKind::Rpc(-32602), "Unknown tool: absent"));
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_failing_tool_is_a_result() {
+    let bench = bench(quick()).await;
+    let server = bench.start("fails").await.unwrap();
+    let result = server.call_tool("echo", &Map::new()).await.unwrap();
+    assert!(result.is_error);
+    assert_eq!(result.content[0]["text"], "{}");
+    server.close().await;
+}
+
+#[tokio::test]
+async fn the_world_is_its_root() {
+    let bench = bench(quick()).await;
+    let server = bench.start("roots").await.unwrap();
+    let result = server.call_tool("echo", &Map::new()).await.unwrap();
+    assert_eq!(result.text(), "file:///home/user/work");
+    server.close().await;
+}
+
+#[tokio::test]
+async fn lists_come_a_page_at_a_time() {
+    let bench = bench(quick()).await;
+    let server = bench.start("pages").await.unwrap();
+    let (mut cursor, mut names) = (None, Vec::new());
+    loop {
+        let page = server.list_tools(cursor).await.unwrap();
+        names.extend(page.tools.into_iter().map(|tool| tool.name));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(names, ["tool_1_0", "tool_1_1", "tool_2_0", "tool_2_1", "tool_3_0", "tool_3_1"]);
+    server.close().await;
+
+    // The caller decides how many pages are too many.
+    let server = bench.start("endless").await.unwrap();
+    let first = server.list_tools(None).await.unwrap();
+    let second = server.list_tools(first.next_cursor.clone()).await.unwrap();
+    assert_eq!(first, second);
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn odd_lists_are_passed_on_or_refused() {
+    let bench = bench(quick()).await;
+    let server = bench.start("liar").await.unwrap();
+    let page = server.list_tools(None).await.unwrap();
+    assert_eq!((&page.tools[0].input_schema, page.next_cursor), (&json!("none"), None));
+    server.close().await;
+    let server = bench.start("listless").await.unwrap();
+    assert_eq!(server.list_tools(None).await.unwrap_err().kind, ToolErrorKind::Protocol);
+    server.close().await;
+}
+
+#[tokio::test]
+async fn a_mute_server_times_out_and_goes_on() {
+    let bench = bench(quick()).await;
+    let server = bench.start("mute").await.unwrap();
+    let error = server.call_tool("echo", &Map::new()).await.unwrap_err();
+    assert_eq!(error.kind, ToolErrorKind::TimedOut);
+    assert_eq!(error.to_string(), "failed to call tool `echo` on server `mute`: no answer within 2 s");
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 1);
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_server_that_dies_is_explained() {
+    let bench = bench(quick()).await;
+    let server = bench.start("dies").await.unwrap();
+    let error = server.call_tool("echo", &Map::new()).await.unwrap_err();
+    assert_eq!(error.kind, ToolErrorKind::Disconnected);
+    assert_eq!(error.detail, "the server ended with exit code 7: ValueError: boom");
+    assert!(server.list_tools(None).await.is_err());
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_flood_ends_the_connection() {
+    let bench = bench(ServerLimits { message_bytes: 1 << 20, answer: Duration::from_secs(20), ..quick() }).await;
+    let server = bench.start("floods").await.unwrap();
+    let error = server.call_tool("echo", &Map::new()).await.unwrap_err();
+    assert_eq!((error.kind, error.detail.as_str()), (ToolErrorKind::Limit, "it printed too much"));
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_memory_hog_ends_the_connection() {
+    let bench = bench(ServerLimits { memory_bytes: 150 << 20, answer: Duration::from_secs(20), ..quick() }).await;
+    let server = bench.start("hog").await.unwrap();
+    let error = server.call_tool("echo", &Map::new()).await.unwrap_err();
+    assert_eq!((error.kind, error.detail.as_str()), (ToolErrorKind::Limit, "it used too much memory"));
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_daemon_ends_with_its_server() {
+    let bench = bench(quick()).await;
+    let server = bench.start("daemon").await.unwrap();
+    assert!(alive(&bench.mark("daemon")).len() >= 2);
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn failed_starts_are_told_apart() {
+    let bench = bench(ServerLimits { start: Duration::from_secs(5), ..quick() }).await;
+    let fail = async |mode: &str| bench.start(mode).await.map(|_| ()).unwrap_err();
+    let error = fail("silent").await;
+    assert_eq!((error.outcome, error.detail.as_str()), (HarvestOutcome::TimedOut, "no answer to `initialize` within 5 s"));
+    let error = fail("early").await;
+    assert_eq!(error.outcome, HarvestOutcome::LaunchFailed);
+    assert_eq!(error.detail, "it ended with exit code 2 before it answered: usage: server --key KEY");
+    assert_eq!(error.stderr.as_deref(), Some("usage: server --key KEY"));
+    let error = fail("stubborn").await;
+    assert_eq!(error.outcome, HarvestOutcome::Protocol);
+    assert_eq!(error.detail, "it answered `initialize` with an error: no key (-32000)");
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn dropping_a_server_ends_it() {
+    let bench = bench(quick()).await;
+    let server = bench.start("daemon").await.unwrap();
+    drop(server);
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if alive(&bench.mark("daemon")).is_empty() && fs::read_dir(bench.scratch.path().join("worlds")).unwrap().count() == 0 {
+            return;
+        }
+    }
+    bench.is_clean();
+}
+
+fn record(name: &str, command: &str, args: &[&str]) -> ServerRecord {
+    let launch = Launch::Stdio { command: command.to_owned(), args: args.iter().map(|&arg| arg.to_owned()).collect() };
+    ServerRecord {
+        id: ServerRecord::identify(&launch),
+        name: name.to_owned(),
+        title: None,
+        description: None,
+        version: None,
+        launch,
+        env: Vec::new(),
+        licence: None,
+        sources: Vec::new(),
+        world: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_said_at_once() {
+    let bench = bench(quick()).await;
+    let refused =
+        async |server: &ServerRecord| bench.connector.connect(server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
+    let error = refused(&record("c", "docker", &["run", "image"])).await;
+    assert_eq!(error.outcome, HarvestOutcome::Unsupported);
+    assert!(error.detail.contains("`docker run image`"), "{error}");
+    let mut remote = record("r", "npx", &["x"]);
+    remote.launch = Launch::StreamableHttp { url: "https://host/mcp".to_owned() };
+    assert_eq!(refused(&remote).await.outcome, HarvestOutcome::Unsupported);
+    let mut secret = record("s", "npx", &["-y", "mcp-hello-world@1.1.2"]);
+    secret.env = vec![EnvVar { name: "API_KEY".to_owned(), value: None, secret: true }];
+    let error = refused(&secret).await;
+    assert_eq!((error.outcome, error.detail.as_str()), (HarvestOutcome::NeedsCredentials, "it needs `API_KEY`"));
+    assert_eq!(error.to_string(), "failed to start server `s`: it needs `API_KEY`");
+}
+
+#[tokio::test]
+#[ignore = "installs a real server from npm"]
+async fn a_real_npm_server() {
+    let bench = bench(ServerLimits::default()).await;
+    let before = alive("mcp-hello-world");
+    let mut hello = record("hello-world", "npx", &["-y", "mcp-hello-world@1.1.2"]);
+    hello.id = ServerId("srv_hello".to_owned());
+    let server = bench.connector.connect(&hello, &WorldSpec::default()).await.unwrap_or_else(|e| panic!("{e} {:?}", e.stderr));
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 3);
+    let result = server.call_tool("echo", &arguments(&json!({"message": "hello"}))).await.unwrap();
+    assert!(result.text().contains("hello"), "{result:?}");
+    assert!(!result.is_error);
+    assert!(alive("mcp-hello-world").len() > before.len());
+    server.close().await;
+    assert_eq!(alive("mcp-hello-world"), before);
+    bench.is_clean();
+}
+
+#[tokio::test]
+#[ignore = "installs a real server from PyPI"]
+async fn a_real_pypi_server() {
+    let bench = bench(ServerLimits::default()).await;
+    let time = record("time", "uvx", &["mcp-server-time@2026.10.19"]);
+    let server = bench.connector.connect(&time, &WorldSpec::default()).await.unwrap_or_else(|e| panic!("{e} {:?}", e.stderr));
+    let tools = server.list_tools(None).await.unwrap().tools;
+    assert_eq!(tools.len(), 2);
+    let result = server.call_tool("get_current_time", &arguments(&json!({"timezone": "Etc/UTC"}))).await.unwrap();
+    assert!(result.text().contains("UTC"), "{result:?}");
+    let error = server.call_tool("no_such_tool", &Map::new()).await;
+    assert!(error.is_err() || error.is_ok_and(|result| result.is_error));
+    server.close().await;
+    assert_eq!(alive("mcp-server-time"), Vec::<u32>::new());
+    bench.is_clean();
+}
+
+#[tokio::test]
+#[ignore = "installs a real server from npm and PyPI without a lock"]
+async fn a_lock_is_made_where_none_is_given() {
+    let cage = cage().await;
+    let folder = tempfile::tempdir().unwrap();
+    let installer = Installer::new(cage.clone(), assets(), folder.path().join("cache"));
+    let scratch = folder.path().join("worlds");
+    let connector = CagedConnector::new(cage, installer, scratch).with_credentials(HashMap::new());
+    for server in [record("npm", "npx", &["-y", "mcp-hello-world"]), record("pypi", "uvx", &["mcp-server-time"])] {
+        let runner = connector.connect(&server, &WorldSpec::default()).await.unwrap_or_else(|e| panic!("{e} {:?}", e.stderr));
+        assert!(!runner.list_tools(None).await.unwrap().tools.is_empty());
+        runner.close().await;
+    }
+    let servers: Vec<_> =
+        fs::read_dir(folder.path().join("cache/servers")).unwrap().flatten().map(|entry| entry.path()).collect();
+    let locked = |file: &str| servers.iter().any(|path| path.join("lock").join(file).exists());
+    assert!(locked("package-lock.json") && locked("requirements.txt"));
+}
+
+#[tokio::test]
+#[ignore = "asks PyPI"]
+async fn a_package_that_does_not_exist_is_an_install_failure() {
+    let bench = bench(ServerLimits::default()).await;
+    let absent = record("absent", "uvx", &["mcpmill-no-such-package-here==9.9.9"]);
+    let error = bench.connector.connect(&absent, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
+    assert_eq!(error.outcome, HarvestOutcome::InstallFailed);
+    assert!(error.stderr.unwrap().contains("mcpmill-no-such-package-here"), "{}", error.detail);
+}
