@@ -1,0 +1,138 @@
+//! A tool on a card: what a model is shown of it. Short on purpose: small models lose the thread.
+
+use mcpmill_core::{record::Tool, schema::required, text::clipped};
+use serde_json::Value;
+
+/// Characters of a tool's description on its card.
+const PURPOSE: usize = 280;
+/// Characters of a parameter's description.
+const PARAMETER: usize = 90;
+/// Optional parameters on a card.
+const OPTIONAL: usize = 12;
+
+/// The whole card: required parameters first.
+pub fn card(tool: &Tool) -> String {
+    let schema = tool.schema();
+    let needed = required(&schema);
+    let rest: Vec<String> = property_names(&schema).into_iter().filter(|n| !needed.contains(n)).take(OPTIONAL).collect();
+    write(tool, &schema, &needed, &rest)
+}
+
+/// A card with these parameters only.
+pub fn card_of(tool: &Tool, parameters: &[String]) -> String {
+    let schema = tool.schema();
+    let needed = required(&schema);
+    let (needed, rest): (Vec<_>, Vec<_>) = parameters.iter().cloned().partition(|p| needed.contains(p));
+    write(tool, &schema, &needed, &rest)
+}
+
+/// What the tool does, on one line of at most `most` characters.
+pub fn purpose(tool: &Tool, most: usize) -> String {
+    let text = tool.description_text();
+    let text = if text.trim().is_empty() { tool.title.as_deref().unwrap_or(&tool.name) } else { text };
+    clipped(&one_line(text), most)
+}
+
+fn write(tool: &Tool, schema: &Value, needed: &[String], rest: &[String]) -> String {
+    let mut out = format!("Tool: {}\nPurpose: {}\nParameters:", one_line(&tool.name), purpose(tool, PURPOSE));
+    if needed.is_empty() && rest.is_empty() {
+        out.push_str(" none");
+    }
+    for (name, is_needed) in needed.iter().map(|n| (n, true)).chain(rest.iter().map(|n| (n, false))) {
+        let property = &schema["properties"][name];
+        out.push_str(&format!("\n- {name} ({}{})", type_name(property, 0), if is_needed { ", required" } else { "" }));
+        if let Some(text) = property["description"].as_str() {
+            out.push_str(&format!(": {}", clipped(&one_line(text), PARAMETER)));
+        }
+    }
+    out
+}
+
+/// Names of the declared properties, in the server's order.
+pub fn property_names(schema: &Value) -> Vec<String> {
+    schema["properties"].as_object().map(|p| p.keys().cloned().collect()).unwrap_or_default()
+}
+
+/// A type in words: `string`, `one of a, b`, `list of {name: string}`.
+fn type_name(property: &Value, depth: usize) -> String {
+    if depth > 3 {
+        return "value".into();
+    }
+    if let Some(values) = property["enum"].as_array() {
+        let words: Vec<String> = values.iter().take(8).map(plain).collect();
+        return format!("one of {}", words.join(", "));
+    }
+    if let Some(either) = property["anyOf"].as_array().or_else(|| property["oneOf"].as_array()) {
+        let words: Vec<String> = either.iter().filter(|e| e["type"] != "null").take(4).map(|e| type_name(e, depth + 1)).collect();
+        return words.join(" or ");
+    }
+    match &property["type"] {
+        Value::String(kind) if kind == "array" => format!("list of {}", type_name(&property["items"], depth + 1)),
+        Value::String(kind) if kind == "object" => object_name(property, depth),
+        Value::String(kind) => kind.clone(),
+        Value::Array(kinds) => kinds.iter().filter(|k| *k != "null").map(plain).collect::<Vec<_>>().join(" or "),
+        _ => "value".into(),
+    }
+}
+
+fn object_name(property: &Value, depth: usize) -> String {
+    let Some(properties) = property["properties"].as_object() else { return "object".into() };
+    let fields: Vec<String> = properties.iter().take(6).map(|(k, v)| format!("{k}: {}", type_name(v, depth + 1))).collect();
+    format!("{{{}}}", fields.join(", "))
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// `text` with every run of white space as one space.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use mcpmill_core::{id::ServerId, record::ToolDraft};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A tool of a made-up server.
+    pub(crate) fn tool(name: &str, description: &str, schema: Value) -> Tool {
+        let draft = ToolDraft {
+            name: name.into(),
+            title: None,
+            description: Some(description.into()),
+            input_schema: schema,
+            output_schema: None,
+            annotations: None,
+        };
+        Tool::new(ServerId(format!("srv_{name}")), draft)
+    }
+
+    #[test]
+    fn a_card_puts_required_parameters_first_and_types_in_words() {
+        let tool = tool(
+            "create",
+            "Creates\n  entities",
+            json!({"type":"object","properties":{
+                "note":{"type":["string","null"]},
+                "kind":{"enum":["a","b"]},
+                "entities":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"}}},"description":"What to create"}},
+                "required":["entities"]}),
+        );
+        assert_eq!(
+            card(&tool),
+            "Tool: create\nPurpose: Creates entities\nParameters:\n- entities (list of {name: string}, required): What to create\n- note (string)\n- kind (one of a, b)"
+        );
+        assert_eq!(
+            card_of(&tool, &["kind".into()]),
+            "Tool: create\nPurpose: Creates entities\nParameters:\n- kind (one of a, b)"
+        );
+    }
+
+    #[test]
+    fn a_tool_without_parameters() {
+        assert!(card(&tool("t", "d", json!({"type":"object"}))).ends_with("Parameters: none"));
+    }
+}

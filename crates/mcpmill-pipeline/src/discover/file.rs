@@ -1,0 +1,129 @@
+//! Kind `file`: the servers stand in the declaration itself, launched as `mcpServers` configs write it.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use mcpmill_core::record::{EnvVar, Launch, ServerRecord, Source};
+use serde::Deserialize;
+
+use super::{DeclarationError, Listing, Marketplace};
+
+/// Entries that are read; a longer file is a mistake or an attack.
+const MOST_SERVERS: usize = 100_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Declaration {
+    #[serde(rename = "kind")]
+    _kind: String,
+    /// One line for people.
+    #[serde(rename = "title")]
+    _title: String,
+    #[serde(default)]
+    server: Vec<toml::Value>,
+}
+
+/// One `[[server]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    version: Option<String>,
+    licence: Option<String>,
+    homepage: Option<String>,
+    command: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Names of variables whose values must come from the user.
+    #[serde(default)]
+    secrets: Vec<String>,
+    #[serde(default)]
+    world: Vec<String>,
+    /// Said to the user before the first run.
+    #[serde(rename = "download_mb")]
+    _download_mb: Option<f64>,
+}
+
+/// A marketplace that is a file.
+pub(super) struct FileMarketplace {
+    id: String,
+    listings: Vec<Listing>,
+}
+
+impl FileMarketplace {
+    pub(super) fn parse(id: &str, text: &str) -> Result<Self, String> {
+        let declaration: Declaration = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        if declaration.server.len() > MOST_SERVERS {
+            return Err(format!("{} servers, more than {MOST_SERVERS}", declaration.server.len()));
+        }
+        let listings = declaration.server.into_iter().enumerate().map(|(i, value)| listing(id, i, value)).collect();
+        Ok(Self { id: id.to_owned(), listings })
+    }
+}
+
+#[async_trait]
+impl Marketplace for FileMarketplace {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn listings(&self) -> Result<Vec<Listing>, DeclarationError> {
+        Ok(self.listings.clone())
+    }
+}
+
+fn listing(marketplace: &str, index: usize, value: toml::Value) -> Listing {
+    let name = value.get("name").and_then(|n| n.as_str()).map_or_else(|| index.to_string(), str::to_owned);
+    let entry: Result<Entry, _> = value.try_into();
+    Listing { id: format!("{marketplace}#{name}"), server: entry.map(|e| record(marketplace, e)).map_err(|e| e.to_string()) }
+}
+
+fn record(marketplace: &str, entry: Entry) -> ServerRecord {
+    let launch = Launch::Stdio { command: entry.command, args: entry.args };
+    let plain = entry.env.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false });
+    let secret = entry.secrets.into_iter().map(|name| EnvVar { name, value: None, secret: true });
+    ServerRecord {
+        id: ServerRecord::identify(&launch),
+        name: entry.name,
+        title: entry.title,
+        description: entry.description,
+        version: entry.version,
+        launch,
+        env: plain.chain(secret).collect(),
+        licence: entry.licence,
+        sources: vec![Source { marketplace: marketplace.to_owned(), url: entry.homepage }],
+        world: entry.world,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+
+    const HEAD: &str = "kind = \"file\"\ntitle = \"mine\"\n";
+
+    #[tokio::test]
+    async fn reads_entries_and_reports_the_broken_one() {
+        let text = format!(
+            "{HEAD}[[server]]\nname = \"time\"\ncommand = \"uvx\"\nargs = [\"mcp-server-time@1\"]\nenv = {{ A = \"1\" }}\nsecrets = [\"KEY\"]\n\
+             [[server]]\nname = \"odd\"\ncommand = \"npx\"\ncolour = \"red\"\n"
+        );
+        let listings = parse("mine", &text).unwrap().listings().await.unwrap();
+        let server = listings[0].server.as_ref().unwrap();
+        assert_eq!(listings[0].id, "mine#time");
+        assert_eq!(server.env[1], EnvVar { name: "KEY".into(), value: None, secret: true });
+        assert_eq!(listings[1].id, "mine#odd");
+        assert!(listings[1].server.as_ref().unwrap_err().contains("colour"));
+    }
+
+    #[test]
+    fn unknown_kinds_and_keys_are_refused() {
+        assert!(parse("x", "kind = \"carrier-pigeon\"\n").err().unwrap().to_string().contains("`x`"));
+        assert!(parse("x", &format!("{HEAD}speed = 1\n")).err().unwrap().to_string().contains("speed"));
+    }
+}

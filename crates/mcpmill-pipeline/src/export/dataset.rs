@@ -1,0 +1,66 @@
+//! Dataset declarations: what is published.
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::Shares;
+
+/// A dataset to be published.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dataset {
+    /// Its name: the folder's name.
+    #[serde(skip)]
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// SPDX id of the collection; every row names its server's licence besides.
+    pub licence: String,
+    /// SPDX expressions of servers whose rows are taken.
+    pub licences: Vec<String>,
+    /// Ends of live runs that are taken (`ok`, `not_run`, `refused`, `unjudged`).
+    pub live: Vec<String>,
+    /// Whether rows are taken that a filter could not judge.
+    pub allow_unjudged: bool,
+    /// Tools offered in a row, the called one included.
+    pub candidates: usize,
+    /// Rows of one file.
+    pub rows_per_file: usize,
+    /// How much is held out.
+    #[serde(rename = "split")]
+    pub shares: Shares,
+}
+
+/// A dataset file that cannot be used.
+#[derive(Debug, Error)]
+#[error("failed to read dataset `{name}`: {detail}")]
+pub struct DatasetError {
+    /// The dataset.
+    pub name: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+impl Dataset {
+    /// Reads a `dataset.toml`.
+    ///
+    /// # Errors
+    /// It is no TOML, or a field is missing, unknown or out of range.
+    pub fn parse(name: &str, text: &str) -> Result<Self, DatasetError> {
+        let fail = |detail: String| DatasetError { name: name.to_owned(), detail };
+        let mut dataset: Self = toml::from_str(text).map_err(|e| fail(e.message().to_owned()))?;
+        dataset.name = name.to_owned();
+        let Shares { unseen_server, unseen_tool, seen_tool } = dataset.shares;
+        if [unseen_server, unseen_tool, seen_tool].iter().any(|s| !(0.0..1.0).contains(s)) {
+            return Err(fail("the shares of `[split]` lie between 0 and 1".into()));
+        }
+        if dataset.candidates == 0 || dataset.rows_per_file == 0 {
+            return Err(fail("`candidates` and `rows_per_file` are at least 1".into()));
+        }
+        let known = ["ok", "not_run", "refused", "unjudged"];
+        match dataset.live.iter().find(|l| !known.contains(&l.as_str())) {
+            Some(odd) => Err(fail(format!("`live` knows {}, not `{odd}`", known.join(", ")))),
+            None => Ok(dataset),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Chain files: ordered steps with their thresholds.
+
+use std::sync::Arc;
+
+use mcpmill_core::edge::RecordedEmbedder;
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::{
+    Filter, embedding_similarity::EmbeddingSimilarity, quality_score::QualityScore, response_valid::ResponseValid,
+    schema_valid::SchemaValid, tool_invocation::ToolInvocation,
+};
+use crate::{
+    models::{Models, Role},
+    prompt::Prompt,
+};
+use mcpmill_core::toolbox::Toolbox;
+
+/// A chain, ready to judge.
+pub struct Chain {
+    /// Its id: the file name without ending.
+    pub id: String,
+    /// Its steps, in order.
+    pub steps: Vec<Box<dyn Filter>>,
+}
+
+/// A chain file that cannot be used.
+#[derive(Debug, Error)]
+#[error("failed to read filter chain `{id}`: {detail}")]
+pub struct ChainError {
+    /// The chain.
+    pub id: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+/// What steps are made of.
+pub struct Parts<'a> {
+    /// The embedding model, or why there is none: the step is then `unjudged`.
+    pub embedder: Result<RecordedEmbedder, String>,
+    /// The models by role, or why there are none.
+    pub models: Result<Models, String>,
+    /// All tools.
+    pub toolbox: Arc<Toolbox>,
+    /// Prompts by id.
+    pub prompt: &'a dyn Fn(&str) -> Option<Prompt>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    step: Vec<toml::Table>,
+}
+
+/// One `[[step]]`, by its kind.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+enum Step {
+    SchemaValid { name: String },
+    EmbeddingSimilarity { name: String, max: f64, min: f64 },
+    ToolInvocation { name: String, prompt: String, verifiers: Vec<Role>, distractors: usize, drop_when: DropWhen },
+    QualityScore { name: String, prompt: String, min: f64 },
+    ResponseValid { name: String, prompt: String, longest: usize },
+}
+
+/// When the tool invocation step drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum DropWhen {
+    /// When no verifier finds the tool, as in MCP-Flow.
+    AllMiss,
+    /// When one verifier misses it.
+    AnyMisses,
+}
+
+impl Chain {
+    /// Reads a chain file and builds its steps.
+    ///
+    /// # Errors
+    /// It is no TOML, a kind or key is unknown, a prompt does not exist, or it has no steps.
+    pub fn parse(id: &str, text: &str, parts: &Parts<'_>) -> Result<Self, ChainError> {
+        let fail = |detail: String| ChainError { id: id.to_owned(), detail };
+        let file: File = toml::from_str(text).map_err(|e| fail(e.message().to_owned()))?;
+        if file.step.is_empty() {
+            return Err(fail("it has no steps".into()));
+        }
+        let build = |(i, table): (usize, toml::Table)| {
+            let step: Step = table.try_into().map_err(|e: toml::de::Error| fail(format!("step {}: {}", i + 1, e.message())))?;
+            build(step, parts).map_err(|detail| fail(format!("step {}: {detail}", i + 1)))
+        };
+        let steps = file.step.into_iter().enumerate().map(build).collect::<Result<_, _>>()?;
+        Ok(Self { id: id.to_owned(), steps })
+    }
+}
+
+fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
+    let prompt = |id: &str| (parts.prompt)(id).ok_or_else(|| format!("there is no prompt `{id}`"));
+    Ok(match step {
+        Step::SchemaValid { name } => Box::new(SchemaValid { name }),
+        Step::EmbeddingSimilarity { name, max, min } => {
+            Box::new(EmbeddingSimilarity { name, max, min, embedder: parts.embedder.clone() })
+        }
+        Step::ToolInvocation { name, prompt: id, verifiers, distractors, drop_when } => {
+            if verifiers.is_empty() || distractors == 0 {
+                return Err("want at least one verifier and one distractor".into());
+            }
+            let toolbox = Arc::clone(&parts.toolbox);
+            Box::new(ToolInvocation {
+                name,
+                prompt: prompt(&id)?,
+                verifiers,
+                distractors,
+                drop_when,
+                models: parts.models.clone(),
+                toolbox,
+            })
+        }
+        Step::QualityScore { name, prompt: id, min } => {
+            Box::new(QualityScore { name, prompt: prompt(&id)?, min, models: parts.models.clone() })
+        }
+        Step::ResponseValid { name, prompt: id, longest } => {
+            Box::new(ResponseValid { name, prompt: prompt(&id)?, longest, models: parts.models.clone() })
+        }
+    })
+}

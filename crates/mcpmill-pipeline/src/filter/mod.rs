@@ -1,0 +1,177 @@
+//! Filter: which rows survive. A chain of steps judges and never acts; every row gets a verdict
+//! from every step it met, and dropped rows are kept with their reasons.
+
+mod chain;
+mod embedding_similarity;
+mod quality_score;
+mod response_valid;
+mod schema_valid;
+mod tool_invocation;
+
+pub use chain::{Chain, ChainError, Parts};
+pub use response_valid::RESPONSE_VALID;
+
+use std::{collections::HashMap, sync::Arc};
+
+use async_trait::async_trait;
+use mcpmill_core::{
+    drive::{Context, Done, Pace, Sink, StageError, drive},
+    event::Summary,
+    id::SampleId,
+    record::{Ended, Judgement, Outcome, Row, Sample, Tool, Trajectory, Verdict},
+};
+
+use crate::ask::Meter;
+use mcpmill_core::toolbox::Toolbox;
+
+/// What a filter looks at.
+pub struct Case<'a> {
+    /// The row that is judged.
+    pub subject: &'a str,
+    /// The sample.
+    pub sample: &'a Sample,
+    /// The labelled tool.
+    pub tool: &'a Tool,
+    /// The sample's run, in chains after rollout.
+    pub trajectory: Option<&'a Trajectory>,
+}
+
+/// One step of a chain.
+#[async_trait]
+pub trait Filter: Send + Sync {
+    /// Its name in the chain.
+    fn name(&self) -> &str;
+
+    /// Judges one row. It cannot fail: what it could not decide is `unjudged`, with the cause.
+    async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict;
+}
+
+/// A verdict in the making: which row, which filter.
+struct Bench<'a> {
+    subject: &'a str,
+    filter: &'a str,
+}
+
+impl Bench<'_> {
+    fn verdict(&self, judgement: Judgement, reason: impl Into<String>) -> Verdict {
+        Verdict {
+            subject_id: self.subject.to_owned(),
+            filter: self.filter.to_owned(),
+            judgement,
+            reason: reason.into(),
+            score: None,
+            threshold: None,
+            evidence: None,
+        }
+    }
+
+    fn keep(&self, reason: impl Into<String>) -> Verdict {
+        self.verdict(Judgement::Keep, reason)
+    }
+
+    fn drop(&self, reason: impl Into<String>) -> Verdict {
+        self.verdict(Judgement::Drop, reason)
+    }
+
+    fn unjudged(&self, reason: impl Into<String>) -> Verdict {
+        self.verdict(Judgement::Unjudged, reason)
+    }
+}
+
+/// Runs samples through a chain.
+///
+/// # Errors
+/// Interrupted, or a journal that fails. Judging itself cannot fail.
+pub async fn filter_samples(
+    samples: Vec<Sample>,
+    chain: &Chain,
+    toolbox: Arc<Toolbox>,
+    pace: Pace,
+    cx: &Context,
+    out: &dyn Sink<Sample>,
+) -> Result<Summary, StageError> {
+    let toolbox = &toolbox;
+    drive(samples, pace, cx, out, |sample| async move {
+        let Some(tool) = sample.tool_ids.first().and_then(|id| toolbox.get(id)) else {
+            return Done::none(Outcome::failed(
+                sample.id.as_str(),
+                "unknown-tool",
+                "the sample's tool is not among the harvested ones",
+            ));
+        };
+        let subject = sample.id.to_string();
+        let case = Case { subject: &subject, sample: &sample, tool, trajectory: None };
+        let judged = judge(chain, &case).await;
+        done(sample, judged)
+    })
+    .await
+}
+
+/// Runs trajectories through a chain. Calls that were not run are passed on unjudged by it, as
+/// skipped rows; what the chain thinks of the response is noted in the row.
+///
+/// # Errors
+/// Interrupted, or a journal that fails.
+pub async fn filter_trajectories(
+    trajectories: Vec<Trajectory>,
+    samples: &HashMap<SampleId, Sample>,
+    chain: &Chain,
+    toolbox: Arc<Toolbox>,
+    pace: Pace,
+    cx: &Context,
+    out: &dyn Sink<Trajectory>,
+) -> Result<Summary, StageError> {
+    let toolbox = &toolbox;
+    drive(trajectories, pace, cx, out, |mut trajectory| async move {
+        let id = trajectory.id.to_string();
+        if trajectory.ended == Ended::Refused {
+            let reason = format!("not-run: {}", trajectory.policy.rule);
+            trajectory.response_verdict = Some("refused".into());
+            return Done { outcome: Outcome::skipped(id, reason), rows: vec![trajectory], verdicts: Vec::new() };
+        }
+        let sample = samples.get(&trajectory.sample_id);
+        let tool = sample.and_then(|s| s.tool_ids.first()).and_then(|id| toolbox.get(id));
+        let (Some(sample), Some(tool)) = (sample, tool) else {
+            return Done::none(Outcome::failed(id, "unknown-sample", "the trajectory's sample or tool is not in this run"));
+        };
+        let judged = judge(chain, &Case { subject: &id, sample, tool, trajectory: Some(&trajectory) }).await;
+        trajectory.response_verdict = judged.0.last().map(|v| v.reason.split(':').next().unwrap_or_default().to_owned());
+        done(trajectory, judged)
+    })
+    .await
+}
+
+/// Asks the steps in order until one drops the row.
+async fn judge(chain: &Chain, case: &Case<'_>) -> (Vec<Verdict>, Meter) {
+    let mut meter = Meter::default();
+    let mut verdicts = Vec::new();
+    for step in &chain.steps {
+        let verdict = step.judge(case, &mut meter).await;
+        let dropped = verdict.judgement == Judgement::Drop;
+        verdicts.push(verdict);
+        if dropped {
+            break;
+        }
+    }
+    (verdicts, meter)
+}
+
+/// The end of a judged row: dropped by a step, kept, or kept with steps that could not decide.
+fn done<T: Row>(row: T, (verdicts, meter): (Vec<Verdict>, Meter)) -> Done<T> {
+    let id = row.row_id().to_owned();
+    let dropped = verdicts.iter().find(|v| v.judgement == Judgement::Drop);
+    let undecided: Vec<&str> =
+        verdicts.iter().filter(|v| v.judgement == Judgement::Unjudged).map(|v| v.filter.as_str()).collect();
+    let (mut outcome, rows) = match dropped {
+        Some(verdict) => {
+            let mut outcome = Outcome::dropped(id, verdict.filter.clone());
+            outcome.cause = Some(verdict.reason.clone());
+            (outcome, Vec::new())
+        }
+        None => (Outcome::kept(id), vec![row]),
+    };
+    if dropped.is_none() && !undecided.is_empty() {
+        outcome.reason = format!("unjudged: {}", undecided.join(", "));
+    }
+    Done { outcome: outcome.with_usage(meter.usage, meter.attempts), rows, verdicts }
+}

@@ -1,0 +1,165 @@
+//! Values: which of them a request states, and what arguments state too much.
+
+use serde_json::{Map, Value};
+
+/// A value that a request should state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The parameter it belongs to.
+    pub(super) name: String,
+    /// The value as a person would write it.
+    pub(super) text: String,
+}
+
+/// Strings longer than this need not stand in a request word for word.
+const LONGEST: usize = 160;
+/// Values of one call that are looked at.
+const MOST: usize = 8;
+
+/// Parameters whose values people do not spell out: they say what they want, not the SQL for it.
+fn is_expression(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["query", "sql", "code", "expression", "script", "command", "regex", "pattern", "geojson", "notation"]
+        .iter()
+        .any(|w| name.contains(w))
+}
+
+/// The values of `arguments` that a request should state word for word. Truth values and the words
+/// of enumerations are left out: people paraphrase them.
+pub(super) fn to_state(arguments: &Map<String, Value>, schema: &Value) -> Vec<Named> {
+    let mut out = Vec::new();
+    for (name, value) in arguments {
+        if !is_expression(name) && schema["properties"][name]["enum"].is_null() {
+            collect(name, value, &mut out);
+        }
+    }
+    out.truncate(MOST);
+    out
+}
+
+fn collect(name: &str, value: &Value, out: &mut Vec<Named>) {
+    match value {
+        Value::String(text) if !text.trim().is_empty() && text.chars().count() <= LONGEST => {
+            out.push(Named { name: name.to_owned(), text: text.trim().to_owned() });
+        }
+        Value::Number(number) => out.push(Named { name: name.to_owned(), text: number.to_string() }),
+        Value::Array(items) => items.iter().for_each(|item| collect(name, item, out)),
+        Value::Object(map) => map.iter().filter(|(k, _)| !is_expression(k)).for_each(|(k, v)| collect(k, v, out)),
+        _ => {}
+    }
+}
+
+/// The values that `request` does not state.
+pub(super) fn missing(values: &[Named], request: &str) -> Vec<Named> {
+    values.iter().filter(|v| !states(request, &v.text)).cloned().collect()
+}
+
+/// Whether `request` holds `value` word for word, white space, case and quotes aside. A number must
+/// stand alone: `4` is not stated by `42`.
+pub(super) fn states(request: &str, value: &str) -> bool {
+    let (request, value) = (normal(request), normal(value));
+    if value.is_empty() {
+        return true;
+    }
+    let number = value.parse::<f64>().is_ok();
+    request.match_indices(&value).any(|(at, found)| {
+        let before = request[..at].chars().next_back();
+        let mut after = request[at + found.len()..].chars();
+        let next = after.next();
+        let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        // `3.` ends a sentence, `3.5` is another number.
+        let decimal = number && next == Some('.') && after.next().is_some_and(|c| c.is_ascii_digit());
+        !joins(before) && !joins(next) && !decimal
+    })
+}
+
+fn normal(text: &str) -> String {
+    let plain = text.chars().filter(|c| !matches!(c, '"' | '\'' | '`' | '’' | '“' | '”'));
+    plain.flat_map(char::to_lowercase).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Words that give away a made-up value.
+const PLACEHOLDERS: [&str; 16] = [
+    "path/to",
+    "/path/",
+    "your_",
+    "your-",
+    "<",
+    ">",
+    "[",
+    "{",
+    "...",
+    "…",
+    "placeholder",
+    "lorem ipsum",
+    "xxx",
+    "foo bar",
+    "tbd",
+    "n/a",
+];
+
+/// The first placeholder in `text`.
+pub(super) fn placeholder(text: &str) -> Option<&'static str> {
+    let text = text.to_lowercase();
+    PLACEHOLDERS.into_iter().find(|p| text.contains(p))
+}
+
+/// Takes out optional arguments that are empty, or that the request does not state: noise that
+/// small models add, and that real servers refuse.
+pub(super) fn prune(arguments: &Map<String, Value>, required: &[String], request: &str) -> Map<String, Value> {
+    let keep = |name: &String, value: &Value| required.contains(name) || is_stated(value, request);
+    arguments.iter().filter(|(name, value)| keep(name, value)).map(|(n, v)| (n.clone(), v.clone())).collect()
+}
+
+fn is_stated(value: &Value, request: &str) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        Value::Number(n) => states(request, &n.to_string()),
+        Value::String(text) => !text.trim().is_empty() && states(request, text),
+        Value::Array(items) => !items.is_empty() && items.iter().all(|item| is_stated(item, request)),
+        Value::Object(map) => !map.is_empty() && map.values().any(|v| is_stated(v, request)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn states_whole_values_only() {
+        assert!(states("Read \"Notes/Plan.md\", please.", "notes/plan.md"));
+        assert!(states("for 3 days.", "3"));
+        assert!(states("It weighs 3.", "3"));
+        assert!(!states("It weighs 3.5 kilos", "3"));
+        assert!(!states("for 30 days", "3"));
+        assert!(!states("the catalogue", "cat"));
+        assert!(states("Zürich, then", "zürich"));
+    }
+
+    #[test]
+    fn collects_what_people_say() {
+        let schema = json!({"properties": {"unit": {"enum": ["c", "f"]}}});
+        let arguments =
+            json!({"unit": "c", "sql": "select 1", "on": true, "city": " Oslo ", "list": [{"name": "Ada", "age": 3}]});
+        let values = to_state(arguments.as_object().unwrap(), &schema);
+        let texts: Vec<&str> = values.iter().map(|v| v.text.as_str()).collect();
+        assert_eq!(texts, ["Oslo", "Ada", "3"]);
+        assert_eq!(missing(&values, "Ada in Oslo")[0].text, "3");
+    }
+
+    #[test]
+    fn prunes_noise_but_nothing_required() {
+        let arguments = json!({"path": "a.txt", "tail": 0, "head": 5, "labels": [], "verbose": false, "deep": true});
+        let kept = prune(arguments.as_object().unwrap(), &["path".into()], "first 5 lines");
+        assert_eq!(Value::Object(kept), json!({"path": "a.txt", "head": 5, "deep": true}));
+    }
+
+    #[test]
+    fn placeholders_are_seen() {
+        assert_eq!(placeholder("read path/to/file"), Some("path/to"));
+        assert_eq!(placeholder("read notes.md"), None);
+    }
+}

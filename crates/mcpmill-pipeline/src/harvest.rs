@@ -1,0 +1,169 @@
+//! Harvest: start every server, list its tools page by page, keep them verbatim.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use mcpmill_core::{
+    drive::{Context, Done, Pace, Sink, StageError, drive},
+    edge::{ConnectError, Connector, ExchangeError, ExchangeKind, Recorder, ServerInfo, ToolErrorKind, ToolRunner, WorldSpec},
+    event::Summary,
+    record::{HarvestOutcome, Outcome, OutcomeKind, ServerRecord, Tool, ToolDraft},
+    text::shown,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// What harvest may do.
+#[derive(Clone, Debug)]
+pub struct HarvestSettings {
+    /// Servers at once.
+    pub concurrency: usize,
+    /// Pages of a tool list that are followed; the rest is cut off and said.
+    pub max_pages: usize,
+    /// Tools of one server that are kept.
+    pub max_tools: usize,
+    /// World seeds by name.
+    pub worlds: Arc<BTreeMap<String, WorldSpec>>,
+}
+
+/// What a harvest of one server brought: the recorded exchange.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Harvested {
+    /// What became of it.
+    pub outcome: HarvestOutcome,
+    /// Why, when it is not `ready`.
+    pub detail: Option<String>,
+    /// The end of its error output, when it failed.
+    pub stderr: Option<String>,
+    /// What it says of itself.
+    pub info: ServerInfo,
+    /// Its tools, in its order.
+    pub tools: Vec<ToolDraft>,
+}
+
+/// Harvests every server. A server that cannot be installed or started is an outcome.
+///
+/// # Errors
+/// Interrupted, the journal fails, or no server at all gave a tool.
+pub async fn harvest(
+    servers: Vec<ServerRecord>,
+    settings: &HarvestSettings,
+    connector: Arc<dyn Connector>,
+    cx: &Context,
+    out: &dyn Sink<Tool>,
+) -> Result<Summary, StageError> {
+    // A server that does not start is data; only a harvest without any tool is a failure.
+    let pace = Pace { concurrency: settings.concurrency, max_failure_rate: 1.0 };
+    let summary = drive(servers, pace, cx, out, |server| {
+        let connector = Arc::clone(&connector);
+        let recorder = Arc::clone(&cx.recorder);
+        async move { one(&server, settings, connector.as_ref(), &recorder).await }
+    })
+    .await?;
+    if summary.output_rows == 0 {
+        let detail = format!("none of {} servers gave a tool; their causes are in outcomes.parquet", summary.input_rows);
+        return Err(StageError::Empty { stage: cx.stage.clone(), detail });
+    }
+    Ok(summary)
+}
+
+async fn one(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn Connector, recorder: &Recorder) -> Done<Tool> {
+    let id = server.id.as_str();
+    let world = match world_of(server, &settings.worlds) {
+        Ok(world) => world,
+        Err(name) => return Done::none(Outcome::failed(id, "no-such-world", format!("world seed `{name}` is not declared"))),
+    };
+    let question = json!({ "launch": server.launch, "env": server.env, "world": world });
+    let live = || async {
+        let harvested = visit(server, settings, connector, &world).await;
+        serde_json::to_value(harvested)
+    };
+    let recorded = match recorder.ask(ExchangeKind::Harvest, &question, live).await {
+        Ok(recorded) => recorded,
+        Err(error @ ExchangeError::NotRecorded { .. }) => {
+            return Done::none(Outcome::failed(id, "not-recorded", error.to_string()));
+        }
+        Err(error) => return Done::none(Outcome::failed(id, "store", error.to_string())),
+    };
+    match serde_json::from_value::<Harvested>(recorded.reply) {
+        Ok(harvested) => end(server, harvested, u32::from(recorded.live)),
+        Err(error) => Done::none(Outcome::failed(id, "store", format!("recorded harvest cannot be read: {error}"))),
+    }
+}
+
+/// The files and commands of all seeds a server asks for, or the name of a seed nobody declares.
+pub fn world_of(server: &ServerRecord, worlds: &BTreeMap<String, WorldSpec>) -> Result<WorldSpec, String> {
+    let mut all = WorldSpec::default();
+    for name in &server.world {
+        let seed = worlds.get(name).ok_or_else(|| name.clone())?;
+        all.files.extend(seed.files.clone());
+        all.setup.extend(seed.setup.clone());
+        all.at_hand.extend(seed.at_hand.clone());
+    }
+    Ok(all)
+}
+
+async fn visit(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn Connector, world: &WorldSpec) -> Harvested {
+    match connector.connect(server, world).await {
+        Ok(runner) => {
+            let listed = list(runner.as_ref(), settings).await;
+            runner.close().await;
+            listed
+        }
+        Err(ConnectError { outcome, detail, stderr, .. }) => {
+            Harvested { outcome, detail: Some(detail), stderr, info: ServerInfo::default(), tools: Vec::new() }
+        }
+    }
+}
+
+async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Harvested {
+    let info = runner.info().clone();
+    let ended = |outcome, detail: Option<String>, tools| Harvested { outcome, detail, stderr: None, info: info.clone(), tools };
+    let mut tools = Vec::new();
+    let mut cursor = None;
+    for _ in 0..settings.max_pages {
+        let page = match runner.list_tools(cursor.take()).await {
+            Ok(page) => page,
+            Err(error) => {
+                let outcome = match error.kind {
+                    ToolErrorKind::TimedOut => HarvestOutcome::TimedOut,
+                    ToolErrorKind::Disconnected => HarvestOutcome::LaunchFailed,
+                    _ => HarvestOutcome::Protocol,
+                };
+                return ended(outcome, Some(error.to_string()), Vec::new());
+            }
+        };
+        tools.extend(page.tools);
+        if tools.len() > settings.max_tools {
+            let detail = format!("more than {} tools, the rest was cut off", settings.max_tools);
+            tools.truncate(settings.max_tools);
+            return ended(HarvestOutcome::Ready, Some(detail), tools);
+        }
+        match page.next_cursor {
+            Some(next) => cursor = Some(next),
+            None if tools.is_empty() => return ended(HarvestOutcome::NoTools, None, tools),
+            None => return ended(HarvestOutcome::Ready, None, tools),
+        }
+    }
+    let detail = format!("more than {} pages of tools, the rest was cut off", settings.max_pages);
+    let outcome = if tools.is_empty() { HarvestOutcome::Protocol } else { HarvestOutcome::Ready };
+    ended(outcome, Some(detail), tools)
+}
+
+fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool> {
+    use HarvestOutcome as H;
+    let kind = match harvested.outcome {
+        H::Ready => OutcomeKind::Kept,
+        H::NoTools | H::Duplicate => OutcomeKind::Dropped,
+        H::NeedsCredentials | H::Unsupported => OutcomeKind::Skipped,
+        H::InstallFailed | H::LaunchFailed | H::TimedOut | H::Protocol => OutcomeKind::Failed,
+    };
+    let mut outcome = Outcome::new(server.id.as_str(), kind, harvested.outcome.as_str());
+    outcome.cause = harvested.detail.map(|d| format!("{}: {}", server.name, shown(&d, 600)));
+    outcome.raw = harvested.stderr;
+    outcome.attempts = attempts;
+    let mut tools: Vec<Tool> = harvested.tools.into_iter().map(|draft| Tool::new(server.id.clone(), draft)).collect();
+    // A server that declares the very same tool twice has one tool.
+    tools.sort_by(|a, b| a.id.cmp(&b.id));
+    tools.dedup_by(|a, b| a.id == b.id);
+    Done { outcome, rows: tools, verdicts: Vec::new() }
+}
