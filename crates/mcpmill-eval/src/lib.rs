@@ -1,0 +1,4 @@
+//! Tool selection: does a model choose the right tool among many? And the metrics that say so.
+
+pub mod metrics;
+pub mod select;
