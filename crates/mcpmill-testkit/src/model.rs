@@ -1,0 +1,150 @@
+//! A chat endpoint on loopback that answers every prompt of the line by rule, without any model.
+//! It tests the mechanics of a run; what it writes is no data.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use wiremock::{
+    Mock, MockServer, Request, Respond, ResponseTemplate,
+    matchers::{method, path},
+};
+
+/// A running stand-in.
+pub struct ScriptedEndpoint {
+    server: MockServer,
+}
+
+impl ScriptedEndpoint {
+    /// Starts it; every answer takes `delay`.
+    pub async fn start(delay: Duration) -> Self {
+        let server = MockServer::start().await;
+        Mock::given(method("POST")).and(path("/v1/chat/completions")).respond_with(Rules { delay }).mount(&server).await;
+        Self { server }
+    }
+
+    /// What OPENAI_BASE_URL is set to.
+    pub fn base_url(&self) -> String {
+        format!("{}/v1", self.server.uri())
+    }
+
+    /// Requests it has answered.
+    pub async fn requests(&self) -> usize {
+        self.server.received_requests().await.map_or(0, |r| r.len())
+    }
+}
+
+struct Rules {
+    delay: Duration,
+}
+
+impl Respond for Rules {
+    fn respond(&self, request: &Request) -> ResponseTemplate {
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let content = answer(&body);
+        let reply = json!({
+            "choices": [{ "finish_reason": "stop", "message": { "role": "assistant", "content": content } }],
+            "usage": { "prompt_tokens": request.body.len() / 4, "completion_tokens": content.len() / 4 },
+        });
+        ResponseTemplate::new(200).set_body_json(reply).set_delay(self.delay)
+    }
+}
+
+/// The answer to a request body.
+fn answer(body: &Value) -> String {
+    let last = body["messages"].as_array().and_then(|m| m.last()).and_then(|m| m["content"].as_str()).unwrap_or_default();
+    let format = &body["response_format"]["json_schema"];
+    let schema = &format["schema"];
+    match format["name"].as_str() {
+        Some("instruct") => requests(last, schema),
+        Some("evolve") => json!({ "request": format!("{} Thank you.", line_after(last, "Request: ")) }).to_string(),
+        Some("pick") => json!({ "tool": pick(last, schema) }).to_string(),
+        Some("score") => json!({ "issue": "none", "score": 9 }).to_string(),
+        Some("response") => json!({ "why": "it answers", "ok": true }).to_string(),
+        Some(_) => instance(schema, schema, "value", 0).to_string(),
+        None => line(last),
+    }
+}
+
+/// Words of a purpose that a request carries: enough to tell tools apart, too few to repeat it.
+const WORDS: usize = 6;
+
+/// Requests that carry the tool's purpose, so that `pick` can find it again.
+fn requests(prompt: &str, schema: &Value) -> String {
+    let count = schema["properties"]["requests"]["minItems"].as_u64().unwrap_or(1);
+    let purpose = line_after(prompt, "Purpose: ");
+    let words: Vec<&str> = purpose.split_whitespace().take(WORDS).collect();
+    let text = |n| format!("For case {n} I want this: {}, so that the report of the meeting in Lyon goes out in time.", words.join(" "));
+    let texts: Vec<String> = (1..=count).map(text).collect();
+    json!({ "requests": texts }).to_string()
+}
+
+/// The candidate whose purpose the request carries.
+fn pick(prompt: &str, schema: &Value) -> String {
+    let request = line_after(prompt, "Request: ");
+    let words = |text: &str| text.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ");
+    let found = prompt
+        .lines()
+        .filter_map(|l| l.strip_prefix("- ")?.split_once(": "))
+        .find(|(_, purpose)| request.contains(&words(purpose)));
+    let first = || schema["properties"]["tool"]["enum"][0].as_str().unwrap_or_default().to_owned();
+    found.map_or_else(first, |(name, _)| name.to_owned())
+}
+
+/// One line of text: a rewrite that states the values it is given, or a sentence of context.
+fn line(prompt: &str) -> String {
+    let request = line_after(prompt, "Request: ");
+    let values: Vec<&str> = prompt.lines().filter_map(|l| l.strip_prefix("- ")?.split_once(": ").map(|(_, v)| v)).collect();
+    if values.is_empty() {
+        "I have to finish this before noon.".into()
+    } else {
+        format!("{request} With {}.", values.join(" and "))
+    }
+}
+
+fn line_after(text: &str, mark: &str) -> String {
+    text.rsplit_once(mark).and_then(|(_, rest)| rest.lines().next()).unwrap_or_default().trim().to_owned()
+}
+
+/// A value that validates against most schemas servers declare.
+fn instance(root: &Value, schema: &Value, name: &str, depth: usize) -> Value {
+    if let Some(path) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
+        return root.pointer(path).filter(|_| depth < 6).map_or(Value::Null, |s| instance(root, s, name, depth + 1));
+    }
+    if let Some(first) = schema["enum"].get(0) {
+        return first.clone();
+    }
+    if let Some(first) = schema["anyOf"].get(0).or_else(|| schema["oneOf"].get(0)) {
+        return instance(root, first, name, depth + 1);
+    }
+    match schema["type"].as_str() {
+        Some("object") => {
+            let wanted = schema["required"].as_array().cloned().unwrap_or_default();
+            let member = |key: &str| (key.to_owned(), instance(root, &schema["properties"][key], key, depth + 1));
+            Value::Object(wanted.iter().filter_map(Value::as_str).map(member).collect::<Map<_, _>>())
+        }
+        Some("array") => json!([instance(root, &schema["items"], name, depth + 1)]),
+        Some("integer" | "number") => schema["minimum"].as_i64().map_or(json!(7), |least| json!(least.max(7))),
+        Some("boolean") => json!(true),
+        _ if name == "expression" => json!("6 * 7"),
+        _ => json!(format!("{name} seven")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_fill_required_properties() {
+        let schema = json!({"type":"object","properties":{"a":{"$ref":"#/$defs/x"},"b":{"type":"integer","minimum":9},"c":{}},
+            "required":["a","b"],"$defs":{"x":{"enum":["one"]}}});
+        assert_eq!(instance(&schema, &schema, "", 0), json!({"a":"one","b":9}));
+    }
+
+    #[test]
+    fn picks_the_tool_whose_purpose_the_request_carries() {
+        let prompt =
+            "Request: I want this: Reads a file from disk\n--- x ---\n- a: Writes a file\n- b: Reads a file from disk\n--- x ---";
+        assert_eq!(pick(prompt, &json!({})), "b");
+    }
+}

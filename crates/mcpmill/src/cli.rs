@@ -1,0 +1,100 @@
+//! The command line: what others script against.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::stage::Stage;
+
+/// Turns MCP servers into training data for small tool-calling models, and measures them
+#[derive(Debug, Parser)]
+#[command(name = "mcpmill", version, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Flags that every verb takes.
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// Flags that every verb takes.
+#[derive(Clone, Debug, Args)]
+pub struct Global {
+    /// Settings file; without it the nearest mcpmill.toml is used
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Override one setting, such as generate.samples=300 (repeatable)
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// The run to work in: latest or an id
+    #[arg(long, global = true, value_name = "ID", default_value = "latest")]
+    pub run: String,
+    /// Take only the first N servers that are discovered
+    #[arg(long, global = true, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Fetch nothing that is not in the cache yet
+    #[arg(long, global = true)]
+    pub offline: bool,
+    /// Run third-party programs without the cage (your choice, at your risk)
+    #[arg(long, global = true)]
+    pub unsandboxed: bool,
+    /// How to print data
+    #[arg(long, global = true, value_enum, default_value = "human")]
+    pub format: Format,
+}
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Human,
+    /// For programs.
+    Json,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Do the whole line: discover, harvest, generate, filter, rollout, filter, export
+    Run {
+        /// First stage to do; those before it must be done
+        #[arg(long, value_parser = Stage::parse, value_name = "STAGE")]
+        from: Option<Stage>,
+        /// Last stage to do
+        #[arg(long, value_parser = Stage::parse, value_name = "STAGE")]
+        to: Option<Stage>,
+        /// Start a new run even when an unfinished one could be continued
+        #[arg(long)]
+        new: bool,
+    },
+    /// Find servers in the marketplaces
+    Discover,
+    /// Start every server and keep its tools
+    Harvest,
+    /// Write instructions and calls for the tools
+    Generate,
+    /// Judge samples or trajectories
+    Filter {
+        /// function-call (samples) or trajectory (after rollout)
+        #[arg(long, value_name = "NAME")]
+        chain: String,
+    },
+    /// Run surviving calls on the live servers, in the cage
+    Rollout,
+    /// Write the datasets
+    Export,
+    /// Read every declaration and say what is wrong, offline
+    Check,
+    /// Explain a setting, stage, prompt, filter chain, marketplace or dataset
+    Explain {
+        /// For instance config, harvest, prompts/call, filters/function-call
+        what: String,
+    },
+    /// Write mcpmill.toml and the five declaration folders here, to be changed
+    Init,
+    /// Say what is there, what is missing and how to get it
+    Doctor,
+    /// Remove what a killed run left behind
+    Clean,
+}

@@ -1,0 +1,99 @@
+//! `doctor`: what is there, what is missing, how to get it.
+
+use std::process::Stdio;
+
+use mcpmill_clients::assets::{AssetId, Assets, Status};
+use serde::Serialize;
+
+use crate::{
+    cli::Format,
+    edges::{Edges, model_of},
+    error::Failure,
+    run::Setup,
+};
+use mcpmill_pipeline::models::Role;
+
+/// One thing the program needs.
+#[derive(Serialize)]
+struct Line {
+    thing: String,
+    /// `ok`, `will be fetched`, or `missing`.
+    state: &'static str,
+    detail: String,
+}
+
+/// Prints the state of everything the program needs. Missing things that it fetches by itself are
+/// no failure.
+///
+/// # Errors
+/// Something is missing that the user must see to.
+pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
+    let mut lines = vec![
+        tool("Python 3 with pip", &["python3", "-m", "pip", "--version"], "install python3 and python3-pip").await,
+        tool("Node", &["node", "--version"], "install Node 20 or later").await,
+        tool("npm", &["npm", "--version"], "install npm").await,
+    ];
+    let edges = Edges::new(&setup.config, setup.global.unsandboxed, true);
+    lines.extend(AssetId::ALL.map(|id| asset(&edges.assets, id)));
+    lines.push(match edges.cage().await {
+        Ok(_) if setup.global.unsandboxed => {
+            Line { thing: "cage".into(), state: "ok", detail: "switched off by --unsandboxed".into() }
+        }
+        Ok(_) => Line { thing: "cage".into(), state: "ok", detail: "a test program ran in it".into() },
+        Err(_) if matches!(edges.assets.status(AssetId::Bubblewrap), Status::Missing { .. }) => {
+            Line { thing: "cage".into(), state: "will be fetched", detail: "can be tried once bubblewrap is here".into() }
+        }
+        Err(failure) => {
+            Line { thing: "cage".into(), state: "missing", detail: failure.hint.clone().unwrap_or_else(|| failure.to_string()) }
+        }
+    });
+    for role in Role::ALL {
+        lines.push(match model_of(&setup.config, role) {
+            Ok(named) => Line { thing: format!("role {role}"), state: "ok", detail: named.name },
+            Err(failure) => Line { thing: format!("role {role}"), state: "missing", detail: failure.to_string() },
+        });
+    }
+    show(setup.global.format, &lines);
+    match lines.iter().filter(|l| l.state == "missing").count() {
+        0 => Ok(()),
+        count => {
+            Err(Failure::environment(format!("{count} things are missing"))
+                .hint("the lines marked `missing` say how to get them"))
+        }
+    }
+}
+
+fn show(format: Format, lines: &[Line]) {
+    if format == Format::Json {
+        println!("{}", serde_json::json!(lines));
+        return;
+    }
+    let width = lines.iter().map(|l| l.thing.chars().count()).max().unwrap_or_default();
+    for line in lines {
+        println!("{:<width$}  {:<15}  {}", line.thing, line.state, line.detail);
+    }
+}
+
+/// The user's own tools: run with `--version` only.
+async fn tool(thing: &str, command: &[&str], how: &str) -> Line {
+    let run = tokio::process::Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).output().await;
+    match run {
+        Ok(output) if output.status.success() => {
+            let version = String::from_utf8_lossy(&output.stdout).split(" from ").next().unwrap_or_default().trim().to_owned();
+            Line { thing: thing.into(), state: "ok", detail: version }
+        }
+        _ => Line { thing: thing.into(), state: "missing", detail: how.into() },
+    }
+}
+
+fn asset(assets: &Assets, id: AssetId) -> Line {
+    let pinned = id.asset();
+    let what = format!("{} {} ({}, {})", id, pinned.version, pinned.purpose, pinned.licence);
+    match assets.status(id) {
+        Status::Present(_) => Line { thing: id.to_string(), state: "ok", detail: what },
+        Status::Missing { download_bytes, how } => {
+            let detail = format!("{what}; {} MB at first use, by `{how}`", download_bytes.div_ceil(1 << 20));
+            Line { thing: id.to_string(), state: "will be fetched", detail }
+        }
+    }
+}

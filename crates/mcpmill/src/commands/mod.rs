@@ -1,0 +1,62 @@
+//! The verbs.
+
+mod check;
+mod clean;
+mod doctor;
+mod explain;
+mod init;
+pub mod plan;
+
+use crate::{
+    cli::{Cli, Verb},
+    error::Failure,
+    run::{Choice, Setup, stages},
+    stage::Stage,
+};
+
+/// Does what the command line asks.
+///
+/// # Errors
+/// Whatever ends it, with an exit code.
+pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
+    // `init` must work beside a broken mcpmill.toml, so it does not read it.
+    if let Verb::Init = cli.verb {
+        return init::init();
+    }
+    let setup = Setup::load(cli.global)?;
+    match cli.verb {
+        Verb::Run { from, to, new } => {
+            let choice = match (new, from) {
+                (true, _) => Choice::New,
+                (false, Some(stage)) if stage > Stage::Discover => Choice::Named,
+                (false, _) => Choice::Continue,
+            };
+            stages(setup, from.unwrap_or(Stage::Discover), to.unwrap_or(Stage::Export), choice).await
+        }
+        Verb::Discover => stages(setup, Stage::Discover, Stage::Discover, Choice::Continue).await,
+        Verb::Harvest => one(setup, Stage::Harvest).await,
+        Verb::Generate => one(setup, Stage::Generate).await,
+        Verb::Filter { chain } => {
+            let stage = match chain.as_str() {
+                "function-call" => Stage::FilterSamples,
+                "trajectory" => Stage::FilterTrajectories,
+                other => {
+                    return Err(Failure::usage(format!("no stage runs the chain `{other}`"))
+                        .hint("chains are function-call and trajectory"));
+                }
+            };
+            one(setup, stage).await
+        }
+        Verb::Rollout => one(setup, Stage::Rollout).await,
+        Verb::Export => one(setup, Stage::Export).await,
+        Verb::Check => check::check(&setup),
+        Verb::Explain { what } => explain::explain(&setup, &what),
+        Verb::Doctor => doctor::doctor(&setup).await,
+        Verb::Clean => clean::clean(&setup),
+        Verb::Init => Ok(()),
+    }
+}
+
+async fn one(setup: Setup, stage: Stage) -> Result<(), Failure> {
+    stages(setup, stage, stage, Choice::Named).await
+}

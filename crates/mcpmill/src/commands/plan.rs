@@ -1,0 +1,66 @@
+//! What a run will do, said before it does it.
+
+use mcpmill_clients::assets::{AssetId, Assets, Status};
+use mcpmill_pipeline::models::Role;
+
+use crate::{
+    config::Config,
+    declarations::Declarations,
+    edges::{local_asset, model_of},
+    error::Failure,
+};
+
+/// A few lines on size, models and downloads.
+///
+/// # Errors
+/// A role's model is wrongly declared.
+pub fn words(config: &Config, declarations: &Declarations) -> Result<String, Failure> {
+    let generator = model_of(config, Role::Generator)?;
+    let servers: Vec<f64> = config.discover.marketplaces.iter().flat_map(|id| downloads(declarations, id)).collect();
+    let mut lines = vec![format!(
+        "plan: {} samples, {} a tool, over up to {} servers, written by {}",
+        config.generate.samples,
+        config.generate.per_tool,
+        servers.len(),
+        generator.name
+    )];
+    let assets = Assets::new(&config.cache_dir);
+    let needed = [Some(AssetId::Bubblewrap), Some(AssetId::Uv), Some(AssetId::OnnxRuntime), Some(AssetId::MiniLm), local(config)];
+    let fetch: u64 = needed
+        .into_iter()
+        .flatten()
+        .map(|id| match assets.status(id) {
+            Status::Missing { download_bytes, .. } => download_bytes,
+            Status::Present(_) => 0,
+        })
+        .sum();
+    let installed = config.cache_dir.join("servers").is_dir();
+    let packages: f64 = if installed { 0.0 } else { servers.iter().sum() };
+    if fetch > 0 || packages > 0.0 {
+        let mb = fetch.div_ceil(1 << 20);
+        lines.push(format!(
+            "first use: {mb} MB of models and tools and up to {packages:.0} MB of servers are fetched once, into the cache"
+        ));
+    }
+    if generator.local {
+        lines.push("to use an endpoint instead, set OPENAI_BASE_URL, OPENAI_MODEL and, where needed, OPENAI_API_KEY".into());
+    }
+    Ok(lines.join("\n"))
+}
+
+fn local(config: &Config) -> Option<AssetId> {
+    match config.models.get("local") {
+        Some(crate::config::Model::Local(local)) if model_of(config, Role::Generator).is_ok_and(|m| m.local) => {
+            local_asset(local)
+        }
+        _ => None,
+    }
+}
+
+/// `download_mb` of every server of a marketplace file.
+fn downloads(declarations: &Declarations, id: &str) -> Vec<f64> {
+    let text = declarations.text(&format!("marketplaces/{id}.toml")).unwrap_or_default();
+    let table: toml::Table = text.parse().unwrap_or_default();
+    let servers = table.get("server").and_then(toml::Value::as_array).cloned().unwrap_or_default();
+    servers.iter().map(|s| s.get("download_mb").and_then(toml::Value::as_float).unwrap_or_default()).collect()
+}

@@ -1,0 +1,326 @@
+//! Settings: embedded default < nearest `mcpmill.toml` < `--set`. Unknown keys are errors.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use mcpmill_core::edge::Mode;
+use mcpmill_pipeline::generate::Profile;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Failure;
+
+/// The commented default, embedded.
+pub const DEFAULT: &str = include_str!("../mcpmill.toml");
+/// The name looked for in the working folder and above it.
+pub const FILE: &str = "mcpmill.toml";
+
+/// All settings, resolved.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Installed servers, model files, the exchange store.
+    pub cache_dir: PathBuf,
+    /// One folder a run.
+    pub runs_dir: PathBuf,
+    /// Every reply from outside; empty for the one in the cache.
+    pub exchange_store: PathBuf,
+    /// How stored exchanges are used.
+    pub mode: Mode,
+    /// Stage discover.
+    pub discover: Discover,
+    /// Stage harvest.
+    pub harvest: Harvest,
+    /// Stage generate.
+    pub generate: Generate,
+    /// Both filter stages.
+    pub filter: Filter,
+    /// Stage rollout.
+    pub rollout: Rollout,
+    /// Stage export.
+    pub export: Export,
+    /// The embedding model.
+    pub embedding: Embedding,
+    /// Which model plays which role.
+    pub roles: BTreeMap<String, String>,
+    /// The models.
+    pub models: BTreeMap<String, Model>,
+}
+
+/// `[discover]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Discover {
+    pub marketplaces: Vec<String>,
+}
+
+/// `[harvest]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Harvest {
+    pub concurrency: usize,
+    pub start_timeout_s: u64,
+    pub call_timeout_s: u64,
+    pub max_pages: usize,
+    pub max_tools: usize,
+    pub memory_mb: u64,
+}
+
+/// `[generate]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generate {
+    pub samples: usize,
+    pub per_tool: usize,
+    pub per_call: usize,
+    pub profile: ProfileChoice,
+    pub evolve: bool,
+    pub concurrency: usize,
+    pub max_failure_rate: f64,
+}
+
+/// `generate.profile`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProfileChoice {
+    /// By the kind of the generator's model.
+    Auto,
+    /// Adds to a request.
+    Small,
+    /// Rewrites a request.
+    Full,
+}
+
+impl ProfileChoice {
+    /// The profile, given whether the generator is the embedded model.
+    pub fn resolve(self, local: bool) -> Profile {
+        match self {
+            Self::Small => Profile::Small,
+            Self::Full => Profile::Full,
+            Self::Auto if local => Profile::Small,
+            Self::Auto => Profile::Full,
+        }
+    }
+}
+
+/// `[filter]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    pub concurrency: usize,
+}
+
+/// `[rollout]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rollout {
+    pub max_calls: usize,
+    pub concurrency: usize,
+    pub max_failure_rate: f64,
+    pub refuse: Vec<String>,
+}
+
+/// `[export]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    pub datasets: Vec<String>,
+}
+
+/// `[embedding]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embedding {
+    pub model_dir: PathBuf,
+    pub runtime: PathBuf,
+    pub threads: usize,
+}
+
+/// `[models.NAME]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Model {
+    /// An OpenAI-compatible endpoint.
+    Endpoint(EndpointModel),
+    /// The embedded model.
+    Local(LocalModel),
+}
+
+/// A model behind an endpoint.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EndpointModel {
+    pub base_url: String,
+    pub model: String,
+    pub api_key_env: String,
+    pub concurrency: usize,
+    pub requests_per_minute: u32,
+    pub retries: usize,
+    pub timeout_s: u64,
+    pub price_input: f64,
+    pub price_output: f64,
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Default for EndpointModel {
+    fn default() -> Self {
+        Self {
+            base_url: String::new(),
+            model: String::new(),
+            api_key_env: String::new(),
+            concurrency: 16,
+            requests_per_minute: 0,
+            retries: 4,
+            timeout_s: 120,
+            price_input: 0.0,
+            price_output: 0.0,
+            extra: serde_json::Map::new(),
+        }
+    }
+}
+
+/// A model that runs inside this program.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalModel {
+    pub model: String,
+    #[serde(default)]
+    pub threads: usize,
+}
+
+impl Config {
+    /// Resolves the layers. `file` is a path the user named; without one the nearest `mcpmill.toml`
+    /// of `from` and the folders above it is used, if there is any.
+    ///
+    /// # Errors
+    /// A layer cannot be read, holds an unknown key, or a value of the wrong type.
+    pub fn resolve(file: Option<&Path>, from: &Path, sets: &[String]) -> Result<Self, Failure> {
+        let mut layers = parse("the embedded default", DEFAULT)?;
+        let found = file.map(Path::to_owned).or_else(|| nearest(from));
+        if let Some(path) = &found {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).map_err(|e| {
+                Failure::usage(format!("failed to read config `{name}`: {e}"))
+                    .hint("`mcpmill init` writes one, `--config` names another")
+            })?;
+            let layer = parse(&name, &text)?;
+            // Checked by itself first, so that a mistake is blamed on the file that holds it.
+            check(merged(layers.clone(), layer.clone()), &name)?;
+            layers = merged(layers, layer);
+        }
+        for set in sets {
+            let layer = set_layer(set)?;
+            check(merged(layers.clone(), layer.clone()), &format!("--set {set}"))?;
+            layers = merged(layers, layer);
+        }
+        check(layers, "settings")
+    }
+
+    /// The settings as TOML, for `config.toml` of a run. They hold names of variables, never secrets.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_else(|e| format!("# failed to write the settings: {e}\n"))
+    }
+}
+
+fn nearest(from: &Path) -> Option<PathBuf> {
+    from.ancestors().map(|dir| dir.join(FILE)).find(|path| path.is_file())
+}
+
+fn parse(name: &str, text: &str) -> Result<toml::Table, Failure> {
+    text.parse().map_err(|e: toml::de::Error| Failure::usage(format!("failed to read {name}: {}", e.message())))
+}
+
+/// `a.b=c` as a layer; the value is TOML, or text when it is no TOML.
+fn set_layer(set: &str) -> Result<toml::Table, Failure> {
+    let (key, value) = set.split_once('=').ok_or_else(|| {
+        Failure::usage(format!("failed to read `--set {set}`: there is no `=`")).hint("for instance `--set generate.samples=300`")
+    })?;
+    let value =
+        format!("v = {value}").parse::<toml::Table>().ok().and_then(|mut t| t.remove("v")).unwrap_or_else(|| value.into());
+    let nested =
+        key.trim().rsplit('.').fold(value, |inner, part| toml::Value::Table([(part.to_owned(), inner)].into_iter().collect()));
+    match nested {
+        toml::Value::Table(table) => Ok(table),
+        _ => Err(Failure::usage(format!("failed to read `--set {set}`: the key is empty"))),
+    }
+}
+
+/// `over` laid on `under`, table by table.
+fn merged(mut under: toml::Table, over: toml::Table) -> toml::Table {
+    for (key, value) in over {
+        let value = match (under.remove(&key), value) {
+            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => toml::Value::Table(merged(old, new)),
+            (_, value) => value,
+        };
+        under.insert(key, value);
+    }
+    under
+}
+
+fn check(layers: toml::Table, name: &str) -> Result<Config, Failure> {
+    let config: Result<Config, _> = toml::Value::Table(layers).try_into();
+    config.map_err(|e: toml::de::Error| {
+        let failure = Failure::usage(format!("failed to read {name}: {}", e.message()));
+        match suggestion(e.message()) {
+            Some(near) => failure.hint(format!("did you mean `{near}`?")),
+            None => failure.hint("`mcpmill explain config` prints every setting with its default"),
+        }
+    })
+}
+
+/// The known name nearest to the unknown one, from a message of the form
+/// "unknown field `x`, expected one of `a`, `b`".
+fn suggestion(message: &str) -> Option<String> {
+    let (unknown, known) = message.split_once("expected")?;
+    let unknown = unknown.split('`').nth(1)?;
+    let known = known.split('`').skip(1).step_by(2);
+    let best = known.map(|k| (strsim::jaro_winkler(unknown, k), k)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 > 0.7).then(|| best.1.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(sets: &[&str]) -> Result<Config, Failure> {
+        let sets: Vec<String> = sets.iter().map(|s| (*s).to_owned()).collect();
+        Config::resolve(None, Path::new("/nonexistent"), &sets)
+    }
+
+    #[test]
+    fn the_default_resolves_and_sets_override_it() {
+        let config = resolve(&["generate.samples=300", "roles.judge=local", "harvest.memory_mb=512"]).unwrap();
+        assert_eq!(config.generate.samples, 300);
+        assert_eq!(config.roles["judge"], "local");
+        assert_eq!(config.roles["default"], "auto");
+        assert_eq!(config.harvest.memory_mb, 512);
+    }
+
+    #[test]
+    fn mistakes_name_the_place_and_suggest() {
+        let error = resolve(&["generate.sample=3"]).unwrap_err();
+        assert!(error.to_string().contains("--set generate.sample=3"), "{error}");
+        assert_eq!(error.hint.as_deref(), Some("did you mean `samples`?"));
+        assert!(resolve(&["generate.samples=many"]).is_err());
+        assert!(resolve(&["generate"]).unwrap_err().hint.is_some());
+    }
+
+    #[test]
+    fn a_file_overrides_the_default_and_a_set_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), "[generate]\nsamples = 7\nper_tool = 3\n").unwrap();
+        let below = dir.path().join("a/b");
+        std::fs::create_dir_all(&below).unwrap();
+        let config = Config::resolve(None, &below, &["generate.per_tool=4".into()]).unwrap();
+        assert_eq!((config.generate.samples, config.generate.per_tool), (7, 4));
+    }
+
+    #[test]
+    fn resolved_settings_can_be_read_again() {
+        let text = resolve(&[]).unwrap().to_toml();
+        let again: Config = toml::from_str(&text).unwrap();
+        assert_eq!(again.to_toml(), text);
+    }
+}

@@ -1,0 +1,258 @@
+//! The five folders: embedded in the binary, each file replaced by one of the same name in the
+//! working folder.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use include_dir::{Dir, include_dir};
+use mcpmill_core::{canonical::sha256_hex, edge::WorldSpec};
+use mcpmill_pipeline::{discover, export::Dataset, prompt::Prompt};
+
+use crate::error::Failure;
+
+static MARKETPLACES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../marketplaces");
+static PROMPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../prompts");
+static FILTERS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../filters");
+static DATASETS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../datasets");
+static EVAL: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../eval");
+
+/// Bytes of one declaration file that are read.
+const LARGEST: u64 = 4 << 20;
+
+/// Every declaration, by its path (`prompts/call.md`), with its text.
+#[derive(Clone, Debug)]
+pub struct Declarations {
+    files: BTreeMap<String, String>,
+    /// Paths that the working folder replaces or adds.
+    pub from_folder: Vec<String>,
+}
+
+impl Declarations {
+    /// The embedded files, with those of `folder` laid over them.
+    ///
+    /// # Errors
+    /// A file of the folder cannot be read, is too large or is no text.
+    pub fn load(folder: &Path) -> Result<Self, Failure> {
+        let mut files = BTreeMap::new();
+        for (top, dir) in embedded() {
+            collect(top, dir, &mut files);
+        }
+        let mut from_folder = Vec::new();
+        for (top, _) in embedded() {
+            for path in walk(&folder.join(top))? {
+                let relative = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().into_owned();
+                let text = read(&path)?;
+                if files.get(&relative) != Some(&text) {
+                    from_folder.push(relative.clone());
+                    files.insert(relative, text);
+                }
+            }
+        }
+        Ok(Self { files, from_folder })
+    }
+
+    /// Writes out the embedded files below `folder`; files that exist stay as they are.
+    /// Returns the paths that were written.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write_out(folder: &Path) -> Result<Vec<String>, Failure> {
+        let mut files = BTreeMap::new();
+        for (top, dir) in embedded() {
+            collect(top, dir, &mut files);
+        }
+        files.insert(crate::config::FILE.into(), crate::config::DEFAULT.into());
+        let mut written = Vec::new();
+        for (path, text) in files {
+            let target = folder.join(&path);
+            if target.exists() {
+                continue;
+            }
+            let write = || -> std::io::Result<()> {
+                std::fs::create_dir_all(target.parent().unwrap_or(folder))?;
+                std::fs::write(&target, text)
+            };
+            write().map_err(|e| Failure::usage(format!("failed to write `{}`: {e}", target.display())))?;
+            written.push(path);
+        }
+        Ok(written)
+    }
+
+    /// The text of a file.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(String::as_str)
+    }
+
+    /// Ids of the files `folder/<id><ending>`.
+    pub fn ids(&self, folder: &str, ending: &str) -> Vec<String> {
+        let id = |path: &String| path.strip_prefix(folder)?.strip_prefix('/')?.strip_suffix(ending).map(str::to_owned);
+        self.files.keys().filter_map(id).filter(|id| !id.contains('/')).collect()
+    }
+
+    /// Folders directly below `folder`, as `folder/<name>`.
+    pub fn folders(&self, folder: &str) -> Vec<String> {
+        let below = |path: &String| {
+            path.strip_prefix(folder)?.strip_prefix('/')?.split_once('/').map(|(name, _)| format!("{folder}/{name}"))
+        };
+        let mut found: Vec<String> = self.files.keys().filter_map(below).collect();
+        found.dedup();
+        found
+    }
+
+    /// SHA-256 over the files whose path begins with one of `prefixes`, for fingerprints.
+    pub fn hash(&self, prefixes: &[&str]) -> String {
+        let used = self.files.iter().filter(|(path, _)| prefixes.iter().any(|p| path.starts_with(p)));
+        sha256_hex(used.map(|(path, text)| format!("{path}\n{}\n", sha256_hex(text))).collect::<String>())
+    }
+
+    /// A prompt by its id.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn prompt(&self, id: &str) -> Result<Prompt, Failure> {
+        let text = self.text(&format!("prompts/{id}.md")).ok_or_else(|| self.missing("prompt", id, "prompts", ".md"))?;
+        Prompt::parse(id, text).map_err(|e| Failure::usage(e.to_string()).hint(format!("see prompts/{id}.md")))
+    }
+
+    /// A marketplace by its id.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn marketplace(&self, id: &str) -> Result<Box<dyn discover::Marketplace>, Failure> {
+        let text = self
+            .text(&format!("marketplaces/{id}.toml"))
+            .ok_or_else(|| self.missing("marketplace", id, "marketplaces", ".toml"))?;
+        discover::parse(id, text).map_err(|e| Failure::usage(e.to_string()).hint(format!("see marketplaces/{id}.toml")))
+    }
+
+    /// The text of a filter chain.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn chain(&self, id: &str) -> Result<&str, Failure> {
+        self.text(&format!("filters/{id}.toml")).ok_or_else(|| self.missing("filter chain", id, "filters", ".toml"))
+    }
+
+    /// A dataset and its card template.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn dataset(&self, name: &str) -> Result<(Dataset, &str), Failure> {
+        let part = |file: &str| {
+            self.text(&format!("datasets/{name}/{file}")).ok_or_else(|| {
+                Failure::usage(format!("there is no `datasets/{name}/{file}`"))
+                    .hint("`export.datasets` names folders of datasets/")
+            })
+        };
+        let dataset = Dataset::parse(name, part("dataset.toml")?).map_err(|e| Failure::usage(e.to_string()))?;
+        Ok((dataset, part("card.md")?))
+    }
+
+    /// World seeds by name.
+    ///
+    /// # Errors
+    /// A seed cannot be read.
+    pub fn worlds(&self) -> Result<BTreeMap<String, WorldSpec>, Failure> {
+        let mut worlds = BTreeMap::new();
+        for name in self.ids("marketplaces/worlds", ".toml") {
+            let text = self.text(&format!("marketplaces/worlds/{name}.toml")).unwrap_or_default();
+            let world: WorldSpec = toml::from_str(text)
+                .map_err(|e| Failure::usage(format!("failed to read `marketplaces/worlds/{name}.toml`: {}", e.message())))?;
+            worlds.insert(name, world);
+        }
+        Ok(worlds)
+    }
+
+    fn missing(&self, what: &str, id: &str, folder: &str, ending: &str) -> Failure {
+        let known = self.ids(folder, ending).join(", ");
+        Failure::usage(format!("there is no {what} `{id}`")).hint(format!("{folder}/ has: {known}"))
+    }
+}
+
+fn embedded() -> [(&'static str, &'static Dir<'static>); 5] {
+    [("marketplaces", &MARKETPLACES), ("prompts", &PROMPTS), ("filters", &FILTERS), ("datasets", &DATASETS), ("eval", &EVAL)]
+}
+
+fn collect(top: &str, dir: &Dir<'_>, files: &mut BTreeMap<String, String>) {
+    for file in dir.files() {
+        if let Some(text) = file.contents_utf8() {
+            files.insert(format!("{top}/{}", file.path().to_string_lossy()), text.to_owned());
+        }
+    }
+    dir.dirs().for_each(|d| collect(top, d, files));
+}
+
+/// Files below `folder`, three levels deep at most; none when it does not exist.
+fn walk(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    let mut waiting = vec![(folder.to_owned(), 0)];
+    while let Some((dir, depth)) = waiting.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        for entry in entries {
+            let entry = entry.map_err(|e| Failure::usage(format!("failed to read `{}`: {e}", dir.display())))?;
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && depth < 3 && !hidden => waiting.push((entry.path(), depth + 1)),
+                Ok(kind) if kind.is_file() && !hidden => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let fail = |why: String| Failure::usage(format!("failed to read `{}`: {why}", path.display()));
+    let size = path.metadata().map_err(|e| fail(e.to_string()))?.len();
+    if size > LARGEST {
+        return Err(fail(format!("it has {size} bytes, more than {LARGEST}")));
+    }
+    std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_the_folder_replaces_the_embedded_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let embedded = Declarations::load(dir.path()).unwrap();
+        assert!(embedded.from_folder.is_empty());
+        assert!(embedded.ids("prompts", ".md").contains(&"call".to_owned()));
+        std::fs::create_dir(dir.path().join("filters")).unwrap();
+        std::fs::write(dir.path().join("filters/mine.toml"), "[[step]]\nname = \"a\"\nkind = \"schema-valid\"\n").unwrap();
+        std::fs::write(dir.path().join("filters/trajectory.toml"), "# none\n").unwrap();
+        let own = Declarations::load(dir.path()).unwrap();
+        assert_eq!(own.from_folder, ["filters/mine.toml", "filters/trajectory.toml"]);
+        assert_eq!(own.chain("trajectory").unwrap(), "# none\n");
+        assert_ne!(own.hash(&["filters/"]), embedded.hash(&["filters/"]));
+        assert_eq!(own.hash(&["prompts/"]), embedded.hash(&["prompts/"]));
+    }
+
+    #[test]
+    fn written_out_files_are_the_embedded_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let written = Declarations::write_out(dir.path()).unwrap();
+        assert!(written.contains(&"mcpmill.toml".to_owned()));
+        assert!(Declarations::load(dir.path()).unwrap().from_folder.is_empty());
+        assert!(Declarations::write_out(dir.path()).unwrap().is_empty(), "nothing is written over");
+    }
+
+    #[test]
+    fn every_embedded_declaration_can_be_used() {
+        let all = Declarations::load(Path::new("/nonexistent")).unwrap();
+        for id in all.ids("prompts", ".md") {
+            all.prompt(&id).unwrap();
+        }
+        for id in all.ids("marketplaces", ".toml") {
+            all.marketplace(&id).unwrap();
+        }
+        all.worlds().unwrap();
+        all.dataset("mcp-tool-calls").unwrap();
+        assert!(all.prompt("cal").unwrap_err().hint.unwrap().contains("call"));
+    }
+}

@@ -1,0 +1,325 @@
+//! The real edges of the world, made when they are first needed, and stand-ins for replay.
+
+use std::{collections::HashMap, env, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use indicatif::{ProgressBar, ProgressStyle};
+use mcpmill_clients::{
+    assets::{AssetId, Assets, Progress},
+    cage::{Cage, Host},
+    chat::{Endpoint, EndpointSettings, Secret},
+    embed::{EmbedFiles, FastEmbedder},
+    install::{Installer, Lock},
+    mcp::{CagedConnector, ServerLimits},
+};
+use mcpmill_core::{
+    edge::{
+        ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, ConnectError, Connector, EmbedError, Embedder, Mode,
+        RecordedChat, RecordedEmbedder, Recorder, ToolRunner, WorldSpec,
+    },
+    record::{HarvestOutcome, ServerRecord},
+};
+use mcpmill_pipeline::models::{Models, Role};
+
+use crate::{
+    config::{Config, EndpointModel, LocalModel, Model},
+    declarations::Declarations,
+    error::{Exit, Failure},
+};
+
+/// OpenAI's own endpoint, used when a key is set and no URL.
+const OPENAI: &str = "https://api.openai.com/v1";
+
+/// A model by its name in the config, with what it is called in lineage and keys.
+pub struct Named {
+    /// Its name in lineage and keys.
+    pub name: String,
+    /// Whether it is the embedded model.
+    pub local: bool,
+    model: Model,
+}
+
+/// Which model plays a role: `auto` resolved, the environment read.
+///
+/// # Errors
+/// The role names a model that is not declared, or one that lacks a setting.
+pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
+    let chosen = config.roles.get(role.as_str()).or_else(|| config.roles.get("default")).map_or("auto", String::as_str);
+    let chosen = match chosen {
+        "auto" if set("OPENAI_BASE_URL").is_some() || set("OPENAI_API_KEY").is_some() => "openai",
+        "auto" => "local",
+        name => name,
+    };
+    let known = || config.models.keys().cloned().collect::<Vec<_>>().join(", ");
+    let model = config.models.get(chosen).ok_or_else(|| {
+        Failure::usage(format!("role `{role}` names the model `{chosen}`, which is not declared"))
+            .hint(format!("declared are: {}", known()))
+    })?;
+    Ok(match model {
+        Model::Endpoint(endpoint) => {
+            let settings = endpoint_settings(chosen, endpoint)?;
+            let endpoint = Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
+            Named { name: endpoint.model().to_owned(), local: false, model: model.clone() }
+        }
+        Model::Local(local) => Named { name: local_name(local), local: true, model: model.clone() },
+    })
+}
+
+fn set(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSettings, Failure> {
+    let or_env = |value: &str, variable: &str| if value.is_empty() { set(variable) } else { Some(value.to_owned()) };
+    let model = or_env(&endpoint.model, "OPENAI_MODEL").ok_or_else(|| {
+        Failure::usage(format!("model `{name}` has no name at its endpoint"))
+            .hint(format!("set OPENAI_MODEL or `--set models.{name}.model=…`"))
+    })?;
+    Ok(EndpointSettings {
+        base_url: or_env(&endpoint.base_url, "OPENAI_BASE_URL").unwrap_or_else(|| OPENAI.into()),
+        model,
+        key: set(&endpoint.api_key_env).map(Secret::new),
+        concurrency: endpoint.concurrency,
+        requests_per_minute: NonZeroU32::new(endpoint.requests_per_minute),
+        retries: endpoint.retries,
+        timeout: Duration::from_secs(endpoint.timeout_s),
+        price_input: endpoint.price_input,
+        price_output: endpoint.price_output,
+        extra: endpoint.extra.clone(),
+    })
+}
+
+/// The asset a local model names; `None` when it is a path.
+pub fn local_asset(local: &LocalModel) -> Option<AssetId> {
+    AssetId::ALL.into_iter().find(|id| id.as_str() == local.model)
+}
+
+/// An asset is named with its digest; a file of the user's by its path, whose content is his own.
+fn local_name(local: &LocalModel) -> String {
+    match local_asset(local).and_then(|id| id.asset().digest()) {
+        Some(digest) => format!("local/{}@{}", local.model, &digest[..12]),
+        None => format!("local/{}", local.model),
+    }
+}
+
+/// What a process has of the world.
+pub struct Edges {
+    config: Config,
+    unsandboxed: bool,
+    offline: bool,
+    /// Assets of the cache.
+    pub assets: Assets,
+}
+
+impl Edges {
+    /// Edges for these settings; nothing is fetched or started yet.
+    pub fn new(config: &Config, unsandboxed: bool, offline: bool) -> Self {
+        let mut assets = Assets::new(&config.cache_dir).with_progress(bar());
+        if !config.embedding.runtime.as_os_str().is_empty() {
+            assets = assets.with_path(AssetId::OnnxRuntime, &config.embedding.runtime);
+        }
+        if !config.embedding.model_dir.as_os_str().is_empty() {
+            assets = assets.with_path(AssetId::MiniLm, &config.embedding.model_dir);
+        }
+        Self { config: config.clone(), unsandboxed, offline, assets }
+    }
+
+    async fn fetch(&self, id: AssetId) -> Result<PathBuf, Failure> {
+        use mcpmill_clients::assets::Status;
+        if self.offline && matches!(self.assets.status(id), Status::Missing { .. }) {
+            return Err(Failure::environment(format!("`{id}` is not in the cache, and `--offline` forbids to fetch it"))
+                .hint("run once without `--offline`; `mcpmill doctor` lists what is missing"));
+        }
+        self.assets.fetch(id).await.map_err(|e| Failure::from_error(Exit::Environment, &e).hint(e.hint()))
+    }
+
+    /// The cage, as the user chose.
+    ///
+    /// # Errors
+    /// Bubblewrap cannot be had or does not work here.
+    pub async fn cage(&self) -> Result<Cage, Failure> {
+        let host = Host::discover().await;
+        let fail = |e: mcpmill_clients::cage::CageError| {
+            let hint =
+                format!("{}; `--unsandboxed` runs third-party programs without a cage, which is your choice to make", e.hint());
+            Failure::from_error(Exit::Environment, &e).hint(hint)
+        };
+        if self.unsandboxed {
+            return Cage::unsandboxed(host).map_err(fail);
+        }
+        if let Ok(cage) = Cage::find(None, host.clone()).await {
+            return Ok(cage);
+        }
+        let own = self.fetch(AssetId::Bubblewrap).await?;
+        Cage::find(Some(&own), host).await.map_err(fail)
+    }
+
+    /// What reaches MCP servers; in replay nothing does.
+    ///
+    /// # Errors
+    /// As [`Edges::cage`].
+    pub async fn connector(&self, declarations: &Declarations) -> Result<Arc<dyn Connector>, Failure> {
+        if self.config.mode == Mode::Replay {
+            return Ok(Arc::new(Absent("servers".into())));
+        }
+        let cage = self.cage().await?;
+        let installer = Installer::new(cage.clone(), self.assets.clone(), &self.config.cache_dir).with_locks(locks(declarations));
+        let limits = ServerLimits {
+            start: Duration::from_secs(self.config.harvest.start_timeout_s),
+            answer: Duration::from_secs(self.config.harvest.call_timeout_s),
+            memory_bytes: self.config.harvest.memory_mb << 20,
+            ..ServerLimits::default()
+        };
+        let scratch = self.config.cache_dir.join("worlds");
+        Ok(Arc::new(CagedConnector::new(cage, installer, scratch).with_limits(limits)))
+    }
+
+    /// The embedding model behind the exchange store, or why there is none.
+    pub async fn embedder(&self, recorder: &Arc<Recorder>) -> Result<RecordedEmbedder, String> {
+        let name = embedder_name(&self.config);
+        let model: Arc<dyn Embedder> = if self.config.mode == Mode::Replay {
+            Arc::new(Absent(name))
+        } else {
+            Arc::new(self.load_embedder(&name).await.map_err(|e| e.to_string())?)
+        };
+        Ok(RecordedEmbedder::new(model, Arc::clone(recorder)))
+    }
+
+    async fn load_embedder(&self, name: &str) -> Result<FastEmbedder, Failure> {
+        let runtime = self.fetch(AssetId::OnnxRuntime).await?;
+        let folder = self.fetch(AssetId::MiniLm).await?;
+        let part = |file: &str| folder.join(file);
+        let files = EmbedFiles {
+            runtime,
+            model: part("model.onnx"),
+            tokenizer: ["tokenizer.json", "config.json", "special_tokens_map.json", "tokenizer_config.json"].map(part),
+        };
+        FastEmbedder::load(name, &files, self.config.embedding.threads).map_err(|e| Failure::from_error(Exit::Environment, &e))
+    }
+
+    /// The models of all roles behind the exchange store. A model that plays several roles is made once.
+    ///
+    /// # Errors
+    /// A role's model is wrongly declared, or cannot be had.
+    pub async fn models(&self, recorder: &Arc<Recorder>) -> Result<Models, Failure> {
+        let mut made: HashMap<String, RecordedChat> = HashMap::new();
+        let mut by_role = HashMap::new();
+        let mut fallback = None;
+        for role in Role::ALL {
+            let named = model_of(&self.config, role)?;
+            if !made.contains_key(&named.name) {
+                let model = self.chat_model(&named).await?;
+                made.insert(named.name.clone(), RecordedChat::new(model, Arc::clone(recorder)));
+            }
+            let recorded = made[&named.name].clone();
+            fallback.get_or_insert_with(|| recorded.clone());
+            by_role.insert(role, recorded);
+        }
+        let fallback = fallback.ok_or_else(|| Failure::new(Exit::Unexpected, "there are no roles"))?;
+        Ok(Models::new(fallback, by_role))
+    }
+
+    async fn chat_model(&self, named: &Named) -> Result<Arc<dyn ChatModel>, Failure> {
+        if self.config.mode == Mode::Replay {
+            return Ok(Arc::new(Absent(named.name.clone())));
+        }
+        match &named.model {
+            Model::Endpoint(endpoint) => {
+                let settings = endpoint_settings(&named.name, endpoint)?;
+                Ok(Arc::new(Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?))
+            }
+            Model::Local(local) => self.local_model(&named.name, local).await,
+        }
+    }
+
+    async fn local_model(&self, name: &str, _local: &LocalModel) -> Result<Arc<dyn ChatModel>, Failure> {
+        Err(Failure::environment(format!("the embedded model `{name}` is not part of this build"))
+            .hint("set OPENAI_BASE_URL, OPENAI_MODEL and, where needed, OPENAI_API_KEY to use an endpoint"))
+    }
+}
+
+/// What names the embedding model in verdicts and keys.
+pub fn embedder_name(config: &Config) -> String {
+    if config.embedding.model_dir.as_os_str().is_empty() {
+        let digest = AssetId::MiniLm.asset().digest().unwrap_or("0000000000000000");
+        format!("all-MiniLM-L6-v2-int8@{}", &digest[..12])
+    } else {
+        format!("dir/{}", config.embedding.model_dir.display())
+    }
+}
+
+/// The locks of `marketplaces/locks/`.
+fn locks(declarations: &Declarations) -> Vec<Lock> {
+    let text = |folder: &str, file: &str| declarations.text(&format!("{folder}/{file}")).map(str::to_owned);
+    let lock = |folder: &String| {
+        let npm = || Some(Lock::Npm { package: text(folder, "package.json")?, lock: text(folder, "package-lock.json")? });
+        let pypi =
+            || Some(Lock::Pypi { input: text(folder, "requirements.in")?, requirements: text(folder, "requirements.txt")? });
+        npm().or_else(pypi)
+    };
+    declarations.folders("marketplaces/locks").iter().filter_map(lock).collect()
+}
+
+/// Draws a bar for every fetch.
+fn bar() -> mcpmill_clients::assets::OnProgress {
+    let bars: std::sync::Mutex<HashMap<&'static str, ProgressBar>> = std::sync::Mutex::default();
+    Arc::new(move |progress: Progress| {
+        let name = progress.asset.as_str();
+        let mut bars = bars.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let bar = bars.entry(name).or_insert_with(|| {
+            let mb = progress.bytes_total >> 20;
+            eprintln!("fetching {name} ({mb} MB, once)");
+            let style = ProgressStyle::with_template("{prefix:<18} {bar:24} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
+            let bar = ProgressBar::new(progress.bytes_total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_prefix(name);
+            bar
+        });
+        bar.set_position(progress.bytes_done);
+        if progress.bytes_done >= progress.bytes_total {
+            bar.finish_and_clear();
+        }
+    })
+}
+
+/// A model or server that must not be asked: replay has every answer or the row fails.
+struct Absent(String);
+
+impl Absent {
+    fn why(&self) -> String {
+        "replay asks nobody".into()
+    }
+}
+
+#[async_trait]
+impl ChatModel for Absent {
+    fn model(&self) -> &str {
+        &self.0
+    }
+
+    async fn chat(&self, _: &ChatRequest) -> Result<ChatReply, ChatError> {
+        Err(ChatError { model: self.0.clone(), kind: ChatErrorKind::NotRecorded, detail: self.why(), raw: None, attempts: 0 })
+    }
+}
+
+#[async_trait]
+impl Embedder for Absent {
+    fn model(&self) -> &str {
+        &self.0
+    }
+
+    async fn embed(&self, _: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        Err(EmbedError { model: self.0.clone(), detail: self.why() })
+    }
+}
+
+#[async_trait]
+impl Connector for Absent {
+    async fn connect(&self, server: &ServerRecord, _: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
+        Err(ConnectError { server: server.name.clone(), outcome: HarvestOutcome::LaunchFailed, detail: self.why(), stderr: None })
+    }
+}
+
+/// `cache_dir` as the user means it: MCPMILL_CACHE_DIR, where set, comes before the config.
+pub fn cache_dir(config: &Config) -> PathBuf {
+    set("MCPMILL_CACHE_DIR").map_or_else(|| config.cache_dir.clone(), PathBuf::from)
+}

@@ -1,0 +1,448 @@
+//! The line: discover → harvest → generate → filter → rollout → filter → export, as a list of calls.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use mcpmill_core::{
+    canonical::content_hash,
+    drive::{Context, Pace, Sink, StageError},
+    edge::{Mode, Recorder, WorldSpec},
+    event::{Event, Events, Summary},
+    id::ServerId,
+    record::{ExportRow, Sample, ServerRecord, Tool, Trajectory, Verdict},
+    toolbox::Toolbox,
+};
+use mcpmill_pipeline::{
+    discover::discover,
+    export::{Sources, export},
+    filter::{Chain, Parts, filter_samples, filter_trajectories},
+    generate::{GeneratePrompts, GenerateSettings, generate},
+    harvest::{HarvestSettings, harvest},
+    models::{Models, Role},
+    policy::Policy,
+    rollout::{RolloutSettings, Servers, rollout},
+};
+use mcpmill_store::{
+    artifact::{Artifact, Table},
+    exchanges::SqliteExchanges,
+    file_hash,
+    journal::{Journal, JournalOptions},
+    parquet_file::read_all,
+    run_dir::{RunDir, StageInfo, StageState, stage_info},
+};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Config,
+    declarations::Declarations,
+    edges::{Edges, embedder_name, model_of},
+    error::{Exit, Failure},
+    publish,
+    stage::Stage,
+};
+
+/// Raised when a stage's rows would come out otherwise for the same input: part of its fingerprint.
+const STAGE_VERSION: u32 = 1;
+
+/// One run and all that its stages need.
+pub struct Line {
+    /// The settings.
+    pub config: Config,
+    /// The five folders.
+    pub declarations: Declarations,
+    /// The run's directory, locked.
+    pub run: RunDir,
+    /// The edges of the world.
+    pub edges: Edges,
+    /// Where happenings go.
+    pub events: Events,
+    /// Set on Ctrl-C.
+    pub cancel: CancellationToken,
+    /// `--limit`: rows of discover that are taken.
+    pub limit: Option<usize>,
+    recorder: Arc<Recorder>,
+    models: OnceCell<Models>,
+}
+
+impl Line {
+    /// Opens the exchange store for a run.
+    ///
+    /// # Errors
+    /// The store cannot be opened.
+    pub fn new(
+        config: Config,
+        declarations: Declarations,
+        run: RunDir,
+        edges: Edges,
+        events: Events,
+        cancel: CancellationToken,
+        limit: Option<usize>,
+    ) -> Result<Self, Failure> {
+        let store = SqliteExchanges::open(&config.exchange_store, &run.info().id).map_err(|e| {
+            let failure = Failure::from_error(Exit::Unexpected, &e);
+            match e.hint() {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            }
+        })?;
+        let recorder = Arc::new(Recorder::new(Arc::new(store), config.mode));
+        Ok(Self { config, declarations, run, edges, events, cancel, limit, recorder, models: OnceCell::new() })
+    }
+
+    /// Runs one stage, or takes it over when it is done with the same fingerprint.
+    ///
+    /// # Errors
+    /// The stage before it is not done, or the stage fails.
+    pub async fn run_stage(&self, stage: Stage) -> Result<Vec<StageInfo>, Failure> {
+        match stage {
+            Stage::Discover => self.discover().await.map(|i| vec![i]),
+            Stage::Harvest => self.harvest().await.map(|i| vec![i]),
+            Stage::Generate => self.generate().await.map(|i| vec![i]),
+            Stage::FilterSamples => self.filter_samples().await.map(|i| vec![i]),
+            Stage::Rollout => self.rollout().await.map(|i| vec![i]),
+            Stage::FilterTrajectories => self.filter_trajectories().await.map(|i| vec![i]),
+            Stage::Export => {
+                let mut infos = Vec::new();
+                for name in &self.config.export.datasets {
+                    infos.push(self.export(name).await?);
+                }
+                Ok(infos)
+            }
+        }
+    }
+
+    async fn discover(&self) -> Result<StageInfo, Failure> {
+        let ids = &self.config.discover.marketplaces;
+        let marketplaces = ids.iter().map(|id| self.declarations.marketplace(id)).collect::<Result<Vec<_>, _>>()?;
+        let files: Vec<String> = ids.iter().map(|id| format!("marketplaces/{id}.toml")).collect();
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let print = self.fingerprint(Stage::Discover, json!({ "marketplaces": ids, "limit": self.limit }), &files, &[])?;
+        self.stage::<ServerRecord, _>(Stage::Discover.folder(), &print, false, async |cx, out| {
+            discover(&marketplaces, self.limit, cx, out).await.map_err(Failure::from)
+        })
+        .await
+    }
+
+    async fn harvest(&self) -> Result<StageInfo, Failure> {
+        let servers = self.input::<ServerRecord>(Stage::Discover)?;
+        let section = &self.config.harvest;
+        let worlds = Arc::new(self.declarations.worlds()?);
+        let settings = HarvestSettings {
+            concurrency: section.concurrency,
+            max_pages: section.max_pages,
+            max_tools: section.max_tools,
+            worlds,
+        };
+        let knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
+        let files = ["marketplaces/worlds/", "marketplaces/locks/"];
+        let print = self.fingerprint(Stage::Harvest, knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
+        self.stage::<Tool, _>(Stage::Harvest.folder(), &print, false, async |cx, out| {
+            let connector = self.edges.connector(&self.declarations).await?;
+            harvest(servers, &settings, connector, cx, out).await.map_err(Failure::from)
+        })
+        .await
+    }
+
+    async fn generate(&self) -> Result<StageInfo, Failure> {
+        let tools = self.input::<Tool>(Stage::Harvest)?;
+        let servers = self.input::<ServerRecord>(Stage::Discover)?;
+        let prompts = self.generate_prompts()?;
+        let local = model_of(&self.config, Role::Generator)?.local;
+        let section = &self.config.generate;
+        let settings = GenerateSettings {
+            samples: section.samples,
+            per_tool: section.per_tool,
+            per_call: if section.per_call > 0 {
+                section.per_call
+            } else if local {
+                2
+            } else {
+                5
+            },
+            profile: section.profile.resolve(local),
+            evolve: section.evolve,
+            pace: Pace { concurrency: self.at_once(section.concurrency)?, max_failure_rate: section.max_failure_rate },
+            at_hand: Arc::new(at_hand(&servers, &self.declarations.worlds()?)),
+        };
+        let knobs = json!({
+            "samples": settings.samples, "per_tool": settings.per_tool, "per_call": settings.per_call, "profile": settings.profile,
+            "evolve": settings.evolve, "models": self.model_names(&prompts.roles())?,
+        });
+        let files: Vec<String> = prompts.all().iter().map(|p| format!("prompts/{}.md", p.id)).collect();
+        let mut files: Vec<&str> = files.iter().map(String::as_str).collect();
+        files.push("marketplaces/worlds/");
+        let inputs = [self.path_of::<Tool>(Stage::Harvest), self.path_of::<ServerRecord>(Stage::Discover)];
+        let print = self.fingerprint(Stage::Generate, knobs, &files, &inputs)?;
+        self.stage::<Sample, _>(Stage::Generate.folder(), &print, false, async |cx, out| {
+            generate(tools, &settings, &prompts, self.models().await?, cx, out).await.map_err(Failure::from)
+        })
+        .await
+    }
+
+    /// The prompts of generate, by their fixed ids.
+    ///
+    /// # Errors
+    /// One is missing or cannot be used.
+    pub fn generate_prompts(&self) -> Result<GeneratePrompts, Failure> {
+        generate_prompts(&self.declarations)
+    }
+
+    async fn filter_samples(&self) -> Result<StageInfo, Failure> {
+        let samples = self.input::<Sample>(Stage::Generate)?;
+        let toolbox = self.toolbox()?;
+        let pace = Pace { concurrency: self.at_once(self.config.filter.concurrency)?, max_failure_rate: 0.5 };
+        let inputs = [self.path_of::<Sample>(Stage::Generate), self.path_of::<Tool>(Stage::Harvest)];
+        let print = self.chain_fingerprint(Stage::FilterSamples, "function-call", &inputs)?;
+        self.stage::<Sample, _>(Stage::FilterSamples.folder(), &print, true, async |cx, out| {
+            let chain = self.chain("function-call", &toolbox).await?;
+            filter_samples(samples, &chain, toolbox, pace, cx, out).await.map_err(Failure::from)
+        })
+        .await
+    }
+
+    async fn rollout(&self) -> Result<StageInfo, Failure> {
+        let samples = self.input::<Sample>(Stage::FilterSamples)?;
+        let servers = self.input::<ServerRecord>(Stage::Discover)?;
+        let section = &self.config.rollout;
+        let policy = Policy::new(section.refuse.clone()).map_err(|bad| {
+            Failure::usage(format!("failed to read `rollout.refuse`: the pattern `{bad}` has no `/`"))
+                .hint("patterns are `server/tool`, `*` for any text")
+        })?;
+        let settings = RolloutSettings {
+            max_calls: section.max_calls,
+            policy,
+            worlds: Arc::new(self.declarations.worlds()?),
+            pace: Pace { concurrency: section.concurrency, max_failure_rate: section.max_failure_rate },
+        };
+        let knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
+        let inputs = [self.path_of::<Sample>(Stage::FilterSamples), self.path_of::<ServerRecord>(Stage::Discover)];
+        let print = self.fingerprint(Stage::Rollout, knobs, &["marketplaces/worlds/", "marketplaces/locks/"], &inputs)?;
+        self.stage::<Trajectory, _>(Stage::Rollout.folder(), &print, false, async |cx, out| {
+            let connector = self.edges.connector(&self.declarations).await?;
+            let by_id = servers.into_iter().map(|s| (s.id.clone(), s)).collect();
+            let servers = Servers { by_id, toolbox: self.toolbox()?, connector };
+            rollout(samples, &settings, &servers, cx, out).await.map_err(Failure::from)
+        })
+        .await
+    }
+
+    async fn filter_trajectories(&self) -> Result<StageInfo, Failure> {
+        let trajectories = self.input::<Trajectory>(Stage::Rollout)?;
+        let samples: HashMap<_, _> = self.input::<Sample>(Stage::FilterSamples)?.into_iter().map(|s| (s.id.clone(), s)).collect();
+        let toolbox = self.toolbox()?;
+        let pace = Pace { concurrency: self.at_once(self.config.filter.concurrency)?, max_failure_rate: 0.5 };
+        let inputs = [self.path_of::<Trajectory>(Stage::Rollout), self.path_of::<Sample>(Stage::FilterSamples)];
+        let print = self.chain_fingerprint(Stage::FilterTrajectories, "trajectory", &inputs)?;
+        self.stage::<Trajectory, _>(Stage::FilterTrajectories.folder(), &print, true, async |cx, out| {
+            let chain = self.chain("trajectory", &toolbox).await?;
+            filter_trajectories(trajectories, &samples, &chain, toolbox, pace, cx, out).await.map_err(Failure::from)
+        })
+        .await
+    }
+
+    async fn export(&self, name: &str) -> Result<StageInfo, Failure> {
+        let (dataset, card) = self.declarations.dataset(name)?;
+        let samples = self.input::<Sample>(Stage::FilterSamples)?;
+        let sources = self.sources()?;
+        let folder = format!("{}/{name}", Stage::Export.folder());
+        let inputs = [
+            self.path_of::<Sample>(Stage::FilterSamples),
+            self.path_of::<Verdict>(Stage::FilterSamples),
+            self.path_of::<Trajectory>(Stage::Rollout),
+            self.path_of::<Trajectory>(Stage::FilterTrajectories),
+            self.path_of::<Verdict>(Stage::FilterTrajectories),
+            self.path_of::<ServerRecord>(Stage::Discover),
+            self.path_of::<Tool>(Stage::Harvest),
+        ];
+        let print = self.fingerprint(Stage::Export, json!({ "dataset": name }), &[&format!("datasets/{name}/")], &inputs)?;
+        let info = self
+            .stage::<ExportRow, _>(&folder, &print, false, async |cx, out| {
+                export(samples, &dataset, &sources, cx, out).await.map_err(Failure::from)
+            })
+            .await?;
+        publish::publish(&self.run.path().join(folder), &dataset, card, &self.run.info().id)?;
+        Ok(info)
+    }
+
+    fn sources(&self) -> Result<Sources, Failure> {
+        let by_sample = |rows: Vec<Trajectory>| rows.into_iter().map(|t| (t.sample_id.clone(), t)).collect();
+        let mut verdicts: HashMap<String, Vec<Verdict>> = HashMap::new();
+        for stage in [Stage::FilterSamples, Stage::FilterTrajectories] {
+            for verdict in self.input::<Verdict>(stage)? {
+                verdicts.entry(verdict.subject_id.clone()).or_default().push(verdict);
+            }
+        }
+        Ok(Sources {
+            servers: self.input::<ServerRecord>(Stage::Discover)?.into_iter().map(|s| (s.id.clone(), s)).collect(),
+            toolbox: self.toolbox()?,
+            run: by_sample(self.input::<Trajectory>(Stage::Rollout)?),
+            passed: by_sample(self.input::<Trajectory>(Stage::FilterTrajectories)?),
+            verdicts,
+        })
+    }
+
+    /// Opens a stage's folder and journal, lets `work` end its rows, and finishes it.
+    async fn stage<O, F>(&self, folder: &str, fingerprint: &str, verdicts: bool, work: F) -> Result<StageInfo, Failure>
+    where
+        O: Artifact,
+        F: AsyncFnOnce(&Context, &dyn Sink<O>) -> Result<Summary, Failure>,
+    {
+        let opened = self.run.stage(folder, fingerprint).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+        let dir = match opened {
+            StageState::Done(info) => {
+                self.events.emit(Event::StageReused { stage: folder.into(), summary: info.summary() });
+                return Ok(info);
+            }
+            StageState::Open(dir) => dir,
+        };
+        let fail = |e: mcpmill_store::journal::JournalError| Failure::from_error(Exit::Unexpected, &e);
+        let journal = Journal::<O>::open(dir, JournalOptions { verdicts, ..JournalOptions::default() }).map_err(fail)?;
+        let cx = Context {
+            stage: folder.into(),
+            events: self.events.clone(),
+            cancel: self.cancel.clone(),
+            recorder: Arc::clone(&self.recorder),
+        };
+        let before = self.recorder.repeated();
+        let mut summary = work(&cx, &journal).await?;
+        summary.repeated -= before;
+        let info = journal.finish(&summary).map_err(fail)?;
+        self.events.emit(Event::StageFinished { stage: folder.into(), summary });
+        Ok(info)
+    }
+
+    /// Hash of all that the rows of a stage depend on. What cannot change them, such as concurrency
+    /// and time limits, is left out.
+    fn fingerprint(&self, stage: Stage, knobs: Value, files: &[&str], inputs: &[PathBuf]) -> Result<String, Failure> {
+        let mut hashes = Vec::new();
+        for path in inputs {
+            let hash = file_hash(path)
+                .map_err(|e| Failure::new(Exit::Unexpected, format!("failed to read `{}`: {e}", path.display())))?;
+            hashes.push(hash);
+        }
+        let parts = json!({
+            "stage": stage.folder(), "version": STAGE_VERSION, "settings": knobs, "declarations": self.declarations.hash(files), "inputs": hashes,
+        });
+        Ok(content_hash(&parts))
+    }
+
+    fn chain_fingerprint(&self, stage: Stage, chain: &str, inputs: &[PathBuf]) -> Result<String, Failure> {
+        let roles = [Role::VerifierA, Role::VerifierB, Role::Judge];
+        let knobs = json!({ "models": self.model_names(&roles)?, "embedder": embedder_name(&self.config) });
+        self.fingerprint(stage, knobs, &[&format!("filters/{chain}.toml"), "prompts/"], inputs)
+    }
+
+    fn model_names(&self, roles: &[Role]) -> Result<BTreeMap<String, String>, Failure> {
+        roles.iter().map(|&role| Ok((role.to_string(), model_of(&self.config, role)?.name))).collect()
+    }
+
+    async fn chain(&self, id: &str, toolbox: &Arc<Toolbox>) -> Result<Chain, Failure> {
+        let models = self.models().await.map(Clone::clone);
+        if let Err(failure) = &models {
+            self.events.note(format!("filters that need a model cannot judge: {failure}"));
+        }
+        let embedder = self.edges.embedder(&self.recorder).await;
+        if let Err(why) = &embedder {
+            self.events.note(format!("filters that need the embedding model cannot judge: {why}"));
+        }
+        let prompt = |id: &str| self.declarations.prompt(id).ok();
+        let parts = Parts { embedder, models: models.map_err(|f| f.to_string()), toolbox: Arc::clone(toolbox), prompt: &prompt };
+        Chain::parse(id, self.declarations.chain(id)?, &parts)
+            .map_err(|e| Failure::usage(e.to_string()).hint(format!("see filters/{id}.toml")))
+    }
+
+    async fn models(&self) -> Result<&Models, Failure> {
+        self.models.get_or_try_init(|| self.edges.models(&self.recorder)).await
+    }
+
+    fn toolbox(&self) -> Result<Arc<Toolbox>, Failure> {
+        Ok(Arc::new(Toolbox::new(self.input::<Tool>(Stage::Harvest)?)))
+    }
+
+    /// 0 picks one row at a time for the embedded model, which uses all cores, and 16 for endpoints.
+    fn at_once(&self, configured: usize) -> Result<usize, Failure> {
+        let local = model_of(&self.config, Role::Generator)?.local && self.config.mode != Mode::Replay;
+        Ok(if configured > 0 {
+            configured
+        } else if local {
+            1
+        } else {
+            16
+        })
+    }
+
+    fn path_of<T: Table>(&self, stage: Stage) -> PathBuf {
+        self.run.path().join(stage.folder()).join(T::NAME).with_extension("parquet")
+    }
+
+    /// The rows of a finished stage.
+    fn input<T: Table>(&self, stage: Stage) -> Result<Vec<T>, Failure> {
+        read_input(self.run.path(), stage)
+    }
+}
+
+/// The rows of a finished stage of the run in `run`.
+///
+/// # Errors
+/// The stage is not done, or its file cannot be read.
+pub fn read_input<T: Table>(run: &Path, stage: Stage) -> Result<Vec<T>, Failure> {
+    let folder = run.join(stage.folder());
+    let done = stage_info(&folder).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    if done.is_none() {
+        let name = run.file_name().unwrap_or_default().to_string_lossy();
+        return Err(Failure::usage(format!("stage `{stage}` of run `{name}` is not done"))
+            .hint(format!("`mcpmill run --to {stage}` does it")));
+    }
+    read_all(&folder.join(T::NAME).with_extension("parquet")).map_err(|e| Failure::from_error(Exit::Unexpected, &e))
+}
+
+/// The prompts of generate, by their fixed ids.
+///
+/// # Errors
+/// One is missing or cannot be used.
+pub fn generate_prompts(declarations: &Declarations) -> Result<GeneratePrompts, Failure> {
+    Ok(GeneratePrompts {
+        instruct: declarations.prompt("instruct")?,
+        slots: declarations.prompt("slots")?,
+        weave: declarations.prompt("weave")?,
+        context: declarations.prompt("context")?,
+        evolve: declarations.prompt("evolve")?,
+        call: declarations.prompt("call")?,
+    })
+}
+
+/// What a person would know of each server's world, as one line.
+fn at_hand(servers: &[ServerRecord], worlds: &BTreeMap<String, WorldSpec>) -> HashMap<ServerId, String> {
+    let line = |server: &ServerRecord| {
+        let things: Vec<&str> =
+            server.world.iter().filter_map(|w| worlds.get(w)).flat_map(|w| w.at_hand.iter().map(String::as_str)).collect();
+        (server.id.clone(), things.join("; "))
+    };
+    servers.iter().map(line).filter(|(_, text)| !text.is_empty()).collect()
+}
+
+impl From<StageError> for Failure {
+    fn from(error: StageError) -> Self {
+        match &error {
+            StageError::Interrupted => {
+                Self::new(Exit::Interrupted, "interrupted; what was done is saved").hint("`mcpmill run` goes on where it stopped")
+            }
+            StageError::TooManyFailures { stage, .. } => {
+                let hint = format!(
+                    "every cause is in {stage}/parts or {stage}/outcomes.parquet; when the cause is gone, run again to go on"
+                );
+                Self::from_error(Exit::Failures, &error).hint(hint)
+            }
+            StageError::Empty { .. } => {
+                Self::from_error(Exit::Failures, &error).hint("`mcpmill doctor` says what is missing on this machine")
+            }
+            StageError::Settings { .. } | StageError::Input { .. } => Self::from_error(Exit::Usage, &error),
+            StageError::Sink(_) => Self::from_error(Exit::Unexpected, &error),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Runs: which directory a verb works in, and the order of stages.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use mcpmill_core::{canonical::content_hash, event::Events};
+use mcpmill_pipeline::models::Role;
+use mcpmill_store::run_dir::{RunDir, RunState, latest, unfinished};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cli::Global,
+    config::Config,
+    declarations::Declarations,
+    edges::{Edges, cache_dir, embedder_name, model_of},
+    error::{Exit, Failure},
+    line::Line,
+    report,
+    reporter::Reporter,
+    stage::Stage,
+};
+
+/// Which run a verb works in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The newest unfinished run of these settings, else a new one.
+    Continue,
+    /// A new one.
+    New,
+    /// The one that `--run` names.
+    Named,
+}
+
+/// Settings and declarations, as every verb starts with them.
+pub struct Setup {
+    /// The settings.
+    pub config: Config,
+    /// The five folders.
+    pub declarations: Declarations,
+    /// Flags.
+    pub global: Global,
+}
+
+impl Setup {
+    /// Resolves the settings and reads the folders.
+    ///
+    /// # Errors
+    /// A setting or file is wrong.
+    pub fn load(global: Global) -> Result<Self, Failure> {
+        let here =
+            std::env::current_dir().map_err(|e| Failure::environment(format!("failed to find the working folder: {e}")))?;
+        let mut config = Config::resolve(global.config.as_deref(), &here, &global.sets)?;
+        config.cache_dir = absolute(&here, &cache_dir(&config));
+        config.runs_dir = absolute(&here, &config.runs_dir);
+        config.exchange_store = if config.exchange_store.as_os_str().is_empty() {
+            config.cache_dir.join("exchanges.sqlite")
+        } else {
+            absolute(&here, &config.exchange_store)
+        };
+        Ok(Self { config, declarations: Declarations::load(&here)?, global })
+    }
+}
+
+fn absolute(here: &Path, path: &Path) -> PathBuf {
+    here.join(path)
+}
+
+/// Does the stages from `from` to `to` in the run that `choice` finds.
+///
+/// # Errors
+/// The run cannot be opened, or a stage fails.
+pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Result<(), Failure> {
+    if from > to {
+        return Err(Failure::usage(format!("`--from {from}` comes after `--to {to}`")));
+    }
+    let (mut run, words) = open(&setup, choice)?;
+    run.write_config(&shareable(&setup.config)).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    let (events, stream) = Events::channel();
+    let log = run.path().join("events.jsonl");
+    let reporter = Reporter::spawn(stream, Some(&log))
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("failed to open `{}`: {e}", log.display())))?;
+    events.note(words);
+    if !setup.declarations.from_folder.is_empty() {
+        let count = setup.declarations.from_folder.len();
+        events.note(format!("{count} declarations of this folder replace or add to the built-in ones"));
+    }
+    if from == Stage::Discover && to > Stage::Harvest {
+        events.note(crate::commands::plan::words(&setup.config, &setup.declarations)?);
+    }
+    run.set_state(RunState::Unfinished).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    let Setup { config, declarations, global } = setup;
+    let edges = Edges::new(&config, global.unsandboxed, global.offline);
+    let datasets = config.export.datasets.clone();
+    let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit)?;
+    let outcome = each(&line, from, to).await;
+    if outcome.is_ok() && to == Stage::Export {
+        line.run.set_state(RunState::Finished).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    }
+    report::write(&line.run, &datasets)?;
+    let path = line.run.path().to_owned();
+    drop(line);
+    if outcome.is_ok() {
+        events.note(format!("run {}", path.strip_prefix(std::env::current_dir().unwrap_or_default()).unwrap_or(&path).display()));
+    }
+    drop(events);
+    quiet(reporter).await;
+    outcome
+}
+
+async fn each(line: &Line, from: Stage, to: Stage) -> Result<(), Failure> {
+    for stage in Stage::ALL.into_iter().filter(|s| (from..=to).contains(s)) {
+        line.run_stage(stage).await?;
+    }
+    Ok(())
+}
+
+/// The reporter ends when the last sender of events is gone.
+async fn quiet(reporter: JoinHandle<()>) {
+    if let Err(e) = reporter.await {
+        eprintln!("the reporter ended early: {e}");
+    }
+}
+
+fn open(setup: &Setup, choice: Choice) -> Result<(RunDir, String), Failure> {
+    let runs = &setup.config.runs_dir;
+    let fail = |e: mcpmill_store::run_dir::RunDirError| {
+        let failure = Failure::from_error(Exit::Usage, &e);
+        match e.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    };
+    let found = match choice {
+        Choice::New => None,
+        Choice::Continue => unfinished(runs, &fingerprint(setup)?).map_err(fail)?,
+        Choice::Named if setup.global.run == "latest" => match latest(runs).map_err(fail)? {
+            Some(info) => Some(info),
+            None => {
+                return Err(Failure::usage("there is no run yet").hint("`mcpmill run` makes one, `mcpmill discover` begins one"));
+            }
+        },
+        Choice::Named => {
+            let run = RunDir::open(runs, &setup.global.run).map_err(fail)?;
+            let words = format!("working in run {}", run.info().id);
+            return Ok((run, words));
+        }
+    };
+    match found {
+        Some(info) => {
+            let run = RunDir::open(runs, &info.id).map_err(fail)?;
+            let words = if choice == Choice::Continue { "continuing unfinished run" } else { "working in run" };
+            Ok((run, format!("{words} {}", info.id)))
+        }
+        None => {
+            let run = RunDir::create(runs, &today(), &fingerprint(setup)?, env!("CARGO_PKG_VERSION")).map_err(fail)?;
+            let words = format!("new run {}", run.info().id);
+            Ok((run, words))
+        }
+    }
+}
+
+/// Hash of everything that can change the rows of a run.
+fn fingerprint(setup: &Setup) -> Result<String, Failure> {
+    let config = &setup.config;
+    let models: Vec<String> = Role::ALL.into_iter().map(|r| model_of(config, r).map(|m| m.name)).collect::<Result<_, _>>()?;
+    let generate = &config.generate;
+    Ok(content_hash(&json!({
+        "mcpmill": env!("CARGO_PKG_VERSION"),
+        "declarations": setup.declarations.hash(&[""]),
+        "limit": setup.global.limit,
+        "marketplaces": config.discover.marketplaces,
+        "harvest": [config.harvest.max_pages, config.harvest.max_tools],
+        "generate": [json!(generate.samples), json!(generate.per_tool), json!(generate.per_call), json!(generate.profile), json!(generate.evolve)],
+        "rollout": { "max_calls": config.rollout.max_calls, "refuse": config.rollout.refuse },
+        "datasets": config.export.datasets,
+        "models": models,
+        "embedder": embedder_name(config),
+    })))
+}
+
+/// The settings as a run keeps them: without the folders of this machine.
+fn shareable(config: &Config) -> String {
+    let mut config = config.clone();
+    config.cache_dir = "cache".into();
+    config.runs_dir = "runs".into();
+    config.exchange_store = PathBuf::new();
+    config.to_toml()
+}
+
+/// The date of today, UTC, as `YYYY-MM-DD`.
+fn today() -> String {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() / 86_400);
+    date_of(days)
+}
+
+/// The date of a day counted from 1970-01-01, by the era arithmetic of the Gregorian calendar.
+fn date_of(days: u64) -> String {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Months count from March, so that the leap day is the last of the year.
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, year) = if month < 10 { (month + 3, year_of_era + era * 400) } else { (month - 9, year_of_era + era * 400 + 1) };
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+/// A token that Ctrl-C and SIGTERM set; the second Ctrl-C ends the process at once.
+fn interruptible() -> CancellationToken {
+    use tokio::signal::unix::{SignalKind, signal};
+    let token = CancellationToken::new();
+    let set = token.clone();
+    tokio::spawn(async move {
+        let Ok(mut term) = signal(SignalKind::terminate()) else { return };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = term.recv() => {}
+        }
+        set.cancel();
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(Exit::Interrupted as i32);
+        }
+    });
+    token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(date_of(0), "1970-01-01");
+        assert_eq!(date_of(11_016), "2000-02-29");
+        assert_eq!(date_of(20_786), "2026-11-29");
+    }
+}

@@ -1,0 +1,138 @@
+//! A working folder for the real binary: two real servers, settings of its own, the shared cache.
+
+#![allow(dead_code, reason = "every test uses a part of it")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use mcpmill_core::canonical::sha256_hex;
+use mcpmill_store::{artifact::Table, parquet_file::read_all};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Two real servers, one of npm and one of PyPI, from the starter roster.
+pub const TWO_SERVERS: [&str; 2] = ["memory", "calculator"];
+
+/// A working folder.
+pub struct Folder {
+    dir: TempDir,
+}
+
+impl Folder {
+    /// A folder whose only marketplace lists these servers of the starter roster.
+    pub fn with(servers: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let starter: toml::Table = include_str!("../../../../marketplaces/starter.toml").parse().unwrap();
+        let all = starter["server"].as_array().unwrap();
+        let chosen = servers.iter().map(|name| all.iter().find(|s| s["name"].as_str() == Some(name)).expect("in the roster").clone());
+        let listed = toml::Table::from_iter([("server".to_owned(), toml::Value::Array(chosen.collect()))]);
+        let text = format!("kind = \"file\"\ntitle = \"for a test\"\n{}", toml::to_string(&listed).unwrap());
+        fs::create_dir(dir.path().join("marketplaces")).unwrap();
+        let folder = Self { dir };
+        folder.write("marketplaces/few.toml", &text);
+        folder.write(
+            "mcpmill.toml",
+            "exchange_store = \"exchanges.sqlite\"\n[discover]\nmarketplaces = [\"few\"]\n[generate]\nsamples = 12\nper_call = 2\n",
+        );
+        folder
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes a file below the folder.
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).unwrap();
+    }
+
+    /// Adds an entry to the marketplace.
+    pub fn list(&self, entry: &str) {
+        let path = self.path().join("marketplaces/few.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text + "[[server]]\n" + entry).unwrap();
+    }
+
+    /// The binary in this folder, with no endpoint set.
+    pub fn mcpmill(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mcpmill"));
+        command.args(args).current_dir(self.path()).env("MCPMILL_CACHE_DIR", cache());
+        for name in ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// The binary with the stand-in endpoint.
+    pub fn with_model(&self, base_url: &str, args: &[&str]) -> Command {
+        let mut command = self.mcpmill(args);
+        command.env("OPENAI_BASE_URL", base_url).env("OPENAI_MODEL", "stand-in");
+        command
+    }
+
+    /// The newest run.
+    pub fn run(&self) -> PathBuf {
+        let mut runs: Vec<PathBuf> = fs::read_dir(self.path().join("runs")).unwrap().map(|e| e.unwrap().path()).collect();
+        runs.sort_by_key(|run| fs::metadata(run.join("run.json")).unwrap().modified().unwrap());
+        runs.pop().expect("a run")
+    }
+}
+
+/// Downloads and installed servers are shared by all tests and, where the caller says so, by checkouts.
+pub fn cache() -> PathBuf {
+    std::env::var_os("MCPMILL_CACHE_DIR").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cache"), PathBuf::from)
+}
+
+/// Runs a command that must succeed.
+pub fn ok(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The rows of a table of a stage.
+pub fn rows<T: Table>(run: &Path, stage: &str) -> Vec<T> {
+    read_all(&run.join(stage).join(T::NAME).with_extension("parquet")).unwrap()
+}
+
+/// `stage.json` of a stage.
+pub fn stage(run: &Path, stage: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(run.join(stage).join("stage.json")).unwrap()).unwrap()
+}
+
+/// Row files of all stages and everything of the export, by path, with their hashes. Outcomes hold
+/// times and are left out.
+pub fn tree(run: &Path) -> BTreeMap<String, String> {
+    let mut hashes = BTreeMap::new();
+    let mut waiting = vec![run.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(run).unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                waiting.push(path);
+            } else if name.ends_with(".parquet") && !name.ends_with("outcomes.parquet") {
+                hashes.insert(name, sha256_hex(fs::read(&path).unwrap()));
+            }
+        }
+    }
+    hashes
+}
+
+/// Processes that have `needle` in their command line.
+pub fn processes(needle: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
+        if let Ok(line) = fs::read(entry.path().join("cmdline")) {
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains(needle) {
+                found.push(line);
+            }
+        }
+    }
+    found
+}

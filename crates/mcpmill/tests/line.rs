@@ -1,0 +1,141 @@
+//! The whole line with the real binary, two real MCP servers, real embeddings, and a stand-in for the
+//! language model (it answers by rule; what it writes is no data).
+
+mod common;
+
+use std::{process::Command, time::Duration};
+
+use common::{Folder, TWO_SERVERS, ok, rows, stage, tree};
+use mcpmill_clients::{
+    assets::{AssetId, Assets},
+    cage::{Cage, Host},
+    install::{Installer, python_readers},
+};
+use mcpmill_core::{
+    naming::alias,
+    record::{Ended, ExportRow, Judgement, Outcome, OutcomeKind, Sample, Split, Tool, Trajectory, Verdict},
+    schema::Schema,
+};
+use mcpmill_testkit::ScriptedEndpoint;
+use serde_json::Value;
+
+const STAGES: [&str; 7] =
+    ["1-discover", "2-harvest", "3-generate", "4-filter", "5-rollout", "6-filter", "7-export/mcp-tool-calls"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_line_and_its_replay() {
+    let model = ScriptedEndpoint::start(Duration::ZERO).await;
+    let folder = Folder::with(&TWO_SERVERS);
+    let output = ok(&mut folder.with_model(&model.base_url(), &["run", "--set", "generate.samples=20"]));
+    let run = folder.run();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("plan: 20 samples"), "{said}");
+
+    for name in STAGES {
+        sums_close(&run, name);
+    }
+    let tools: Vec<Tool> = rows(&run, "2-harvest");
+    assert!(tools.iter().any(|t| t.name == "read_graph") && tools.iter().any(|t| t.name == "calculate"), "{tools:?}");
+    calls_fit_their_schemas(&rows(&run, "3-generate"), &tools);
+    every_row_has_its_verdicts(&run);
+    answers_are_real(&rows(&run, "5-rollout"));
+    published(&rows(&run, "7-export/mcp-tool-calls"));
+    assert!(std::fs::read_to_string(run.join("7-export/mcp-tool-calls/README.md")).unwrap().contains("split: train"));
+    assert!(run.join("report.json").is_file());
+
+    python_reads(&run.join("7-export/mcp-tool-calls")).await;
+
+    // A second run in replay asks nobody and makes the same bytes.
+    let asked = model.requests().await;
+    ok(&mut folder.with_model(&model.base_url(), &["run", "--new", "--set", "mode=replay", "--set", "generate.samples=20"]));
+    assert_ne!(folder.run(), run);
+    assert_eq!(tree(&folder.run()), tree(&run));
+    assert_eq!(model.requests().await, asked);
+    assert_eq!(common::processes(&folder.path().to_string_lossy()), Vec::<String>::new(), "no process survives");
+}
+
+fn sums_close(run: &std::path::Path, name: &str) {
+    let info = stage(run, name);
+    let outcomes: Vec<Outcome> = rows(run, name);
+    let count = |kind: OutcomeKind| outcomes.iter().filter(|o| o.outcome == kind).count() as u64;
+    let sum: u64 = info["outcomes"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!(info["input_rows"], outcomes.len() as u64, "{name}");
+    assert_eq!(info["input_rows"], sum, "{name}");
+    assert_eq!(info["outcomes"]["kept"], count(OutcomeKind::Kept), "{name}");
+    let silent = outcomes.iter().find(|o| o.outcome != OutcomeKind::Kept && o.reason.is_empty());
+    assert!(silent.is_none(), "{name}: {silent:?}");
+}
+
+fn calls_fit_their_schemas(samples: &[Sample], tools: &[Tool]) {
+    assert!(samples.len() >= 8, "only {} samples", samples.len());
+    for sample in samples {
+        let tool = tools.iter().find(|t| t.id == sample.tool_ids[0]).unwrap();
+        let call = &sample.messages[1].tool_calls()[0].function;
+        assert_eq!(call.name, alias(&tool.name));
+        let faults = Schema::compile(&tool.schema()).unwrap().faults(&Value::Object(call.arguments.clone()), 3);
+        assert!(faults.is_empty(), "{}: {faults:?}", tool.name);
+        assert_eq!(sample.lineage[0].step, "instruct");
+        assert!(sample.lineage[1..].iter().all(|r| r.parent.is_some()));
+    }
+}
+
+fn every_row_has_its_verdicts(run: &std::path::Path) {
+    let verdicts: Vec<Verdict> = rows(run, "4-filter");
+    let survivors: Vec<Sample> = rows(run, "4-filter");
+    for sample in &survivors {
+        let own: Vec<&Verdict> = verdicts.iter().filter(|v| v.subject_id == sample.id.as_str()).collect();
+        assert_eq!(own.len(), 4, "{own:?}");
+        assert!(own.iter().all(|v| v.judgement != Judgement::Drop && !v.reason.is_empty()), "{own:?}");
+    }
+    let scored = verdicts.iter().filter(|v| v.filter == "embedding-similarity").all(|v| v.score.is_some_and(|s| s.abs() <= 1.0));
+    assert!(scored && !survivors.is_empty());
+}
+
+fn answers_are_real(trajectories: &[Trajectory]) {
+    let answered: Vec<&Trajectory> = trajectories.iter().filter(|t| t.ended == Ended::Answer).collect();
+    assert!(!answered.is_empty());
+    let told = |what: &str| answered.iter().any(|t| t.result.as_deref().is_some_and(|r| r.contains(what)));
+    assert!(told("Ghent store"), "the memory server answers with the entities of its seed");
+    assert!(told("42"), "the calculator calculates");
+}
+
+fn published(rows: &[ExportRow]) {
+    assert!(rows.iter().any(|r| r.split == Split::Train), "{rows:?}");
+    for row in rows {
+        let tools: Vec<Value> = serde_json::from_str(&row.tools).unwrap();
+        let call = row.messages[1].tool_calls()[0].function.name.clone();
+        assert!(tools.iter().any(|t| t["function"]["name"] == call), "the called tool is offered");
+        assert_eq!(row.live == "ok", row.messages.len() == 3, "{row:?}");
+    }
+}
+
+/// pyarrow, datasets, polars and duckdb read the export, each by its own means.
+async fn python_reads(export: &std::path::Path) {
+    let assets = Assets::new(common::cache());
+    let host = Host::discover().await;
+    let own = assets.fetch(AssetId::Bubblewrap).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
+    let cage = Cage::find(Some(&own), host).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
+    let installer = Installer::new(cage, assets, common::cache());
+    let python = installer.environment("python-readers", &python_readers()).await.unwrap_or_else(|e| panic!("{e}\nhint: {:?}", e.hint()));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py");
+    let output = Command::new(&python.command[0]).args(&python.command[1..]).arg(script).arg(export).env("HF_HUB_OFFLINE", "1").output().unwrap();
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    for reader in ["pyarrow", "datasets", "polars", "duckdb"] {
+        assert!(said.contains(&format!("{reader} ok")), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_is_down_fails_rows_and_says_what_to_do() {
+    let folder = Folder::with(&["calculator"]);
+    let output = folder.with_model("http://127.0.0.1:9/v1", &["run", "--set", "models.openai.retries=0"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("3-generate") && said.contains("stand-in") && said.contains("hint:"), "{said}");
+    // When the model is back the run goes on, and the failed rows are tried again.
+    let model = ScriptedEndpoint::start(Duration::ZERO).await;
+    let url = model.base_url();
+    ok(&mut folder.with_model(&url, &["run", "--new", "--to", "generate"]));
+    assert_eq!(stage(&folder.run(), "3-generate")["outcomes"]["failed"], 0);
+}
