@@ -1,7 +1,13 @@
 //! A chat endpoint on loopback that answers every prompt of the line by rule, without any model.
 //! It tests the mechanics of a run; what it writes is no data.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::{Map, Value, json};
 use wiremock::{
@@ -12,14 +18,22 @@ use wiremock::{
 /// A running stand-in.
 pub struct ScriptedEndpoint {
     server: MockServer,
+    down: Arc<AtomicBool>,
 }
 
 impl ScriptedEndpoint {
     /// Starts it; every answer takes `delay`.
     pub async fn start(delay: Duration) -> Self {
         let server = MockServer::start().await;
-        Mock::given(method("POST")).and(path("/v1/chat/completions")).respond_with(Rules { delay }).mount(&server).await;
-        Self { server }
+        let down = Arc::new(AtomicBool::new(false));
+        let rules = Rules { delay, down: Arc::clone(&down) };
+        Mock::given(method("POST")).and(path("/v1/chat/completions")).respond_with(rules).mount(&server).await;
+        Self { server, down }
+    }
+
+    /// Answers 503 to everything while it is down.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
     }
 
     /// What OPENAI_BASE_URL is set to.
@@ -35,10 +49,14 @@ impl ScriptedEndpoint {
 
 struct Rules {
     delay: Duration,
+    down: Arc<AtomicBool>,
 }
 
 impl Respond for Rules {
     fn respond(&self, request: &Request) -> ResponseTemplate {
+        if self.down.load(Ordering::SeqCst) {
+            return ResponseTemplate::new(503).set_body_string("the stand-in is down");
+        }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let content = answer(&body);
         let reply = json!({

@@ -309,7 +309,16 @@ impl Line {
             recorder: Arc::clone(&self.recorder),
         };
         let before = self.recorder.repeated();
-        let mut summary = work(&cx, &journal).await?;
+        let mut summary = match work(&cx, &journal).await {
+            Ok(summary) => summary,
+            Err(failure) => {
+                // Rows that failed because something was down are tried again when the run goes on.
+                if failure.exit == Exit::Failures {
+                    journal.forget_failed().map_err(fail)?;
+                }
+                return Err(failure);
+            }
+        };
         summary.repeated -= before;
         let info = journal.finish(&summary).map_err(fail)?;
         self.events.emit(Event::StageFinished { stage: folder.into(), summary });

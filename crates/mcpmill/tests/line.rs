@@ -127,15 +127,22 @@ async fn python_reads(export: &std::path::Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_is_down_fails_rows_and_says_what_to_do() {
+async fn a_model_that_is_down_fails_rows_and_they_are_tried_again() {
+    let model = ScriptedEndpoint::start(Duration::ZERO).await;
+    let url = model.base_url();
     let folder = Folder::with(&["calculator"]);
-    let output = folder.with_model("http://127.0.0.1:9/v1", &["run", "--set", "models.openai.retries=0"]).output().unwrap();
+    let args = ["run", "--to", "generate", "--set", "models.openai.retries=0"];
+    model.set_down(true);
+    let output = folder.with_model(&url, &args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("3-generate") && said.contains("stand-in") && said.contains("hint:"), "{said}");
-    // When the model is back the run goes on, and the failed rows are tried again.
-    let model = ScriptedEndpoint::start(Duration::ZERO).await;
-    let url = model.base_url();
-    ok(&mut folder.with_model(&url, &["run", "--new", "--to", "generate"]));
-    assert_eq!(stage(&folder.run(), "3-generate")["outcomes"]["failed"], 0);
+    assert!(said.contains("raw reply: the stand-in is down"), "{said}");
+
+    model.set_down(false);
+    let run = folder.run();
+    ok(&mut folder.with_model(&url, &args));
+    assert_eq!(folder.run(), run, "the same run goes on");
+    assert_eq!(stage(&run, "3-generate")["outcomes"]["failed"], 0);
+    assert!(stage(&run, "3-generate")["outcomes"]["kept"].as_u64() > Some(0));
 }

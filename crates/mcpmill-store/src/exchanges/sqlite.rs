@@ -253,7 +253,9 @@ impl From<rusqlite::Error> for Refused {
 fn prepare(connection: &mut Connection) -> Result<(), Refused> {
     // Looked at before anything is changed: the file may be somebody else's. In one transaction, so
     // that what another process makes just now is seen as a whole or not at all.
-    recognise(&connection.transaction()?)?;
+    let tx = connection.transaction()?;
+    recognise(&tx)?;
+    tx.finish()?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch("PRAGMA synchronous = NORMAL")?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

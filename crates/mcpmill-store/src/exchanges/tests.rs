@@ -1,4 +1,8 @@
-use std::{fs, sync::Arc, thread};
+use std::{
+    fs,
+    sync::{Arc, Barrier},
+    thread,
+};
 
 use mcpmill_core::edge::{Exchange, Exchanges, Mode, Recorder, Stored};
 use rusqlite::Connection;
@@ -86,6 +90,23 @@ fn two_connections_write_one_file_at_once() {
     let stats = SqliteExchanges::open(&path, "z").unwrap().stats().unwrap();
     assert_eq!((stats[0].kind, stats[0].exchanges), (ExchangeKind::Chat, 25 + 4 * 25));
     assert!(stats[0].bytes > 0);
+}
+
+#[test]
+fn many_may_make_the_file_at_once() {
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.sqlite");
+        let start = Barrier::new(6);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    start.wait();
+                    SqliteExchanges::open(&path, "r").unwrap();
+                });
+            }
+        });
+    }
 }
 
 #[test]

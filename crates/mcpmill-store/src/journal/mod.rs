@@ -14,6 +14,7 @@
 //! which nobody was told is kept, is done again.
 
 mod finish;
+mod forget;
 mod line;
 mod merge;
 mod part;
