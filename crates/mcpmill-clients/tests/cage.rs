@@ -209,7 +209,6 @@ async fn dropping_ends_it() {
 
 /// Not a test of its own: the parent that `a_killed_parent_takes_the_cage_along` kills.
 #[tokio::test]
-#[ignore = "started by another test"]
 async fn parent_that_is_killed() {
     let Ok(mark) = std::env::var("MCPMILL_TEST_MARK") else { return };
     let program = sh(&format!("setsid sh -c 'sleep 1000; : inner-{mark}' & sleep 1000; : outer-{mark}"));
@@ -220,7 +219,7 @@ async fn parent_that_is_killed() {
 fn kill_parent(name: &str, ready: impl Fn(&str) -> bool) -> String {
     let mark = mark(name);
     let mut parent = Command::new(std::env::current_exe().unwrap());
-    parent.args(["--exact", "parent_that_is_killed", "--ignored"]).env("MCPMILL_TEST_MARK", &mark).stdout(Stdio::null());
+    parent.args(["--exact", "parent_that_is_killed"]).env("MCPMILL_TEST_MARK", &mark).stdout(Stdio::null());
     let mut parent = parent.spawn().unwrap();
     eventually("started", || ready(&mark));
     parent.kill().unwrap();

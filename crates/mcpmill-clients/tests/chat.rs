@@ -1,5 +1,7 @@
 //! The chat endpoint against a server on loopback: retries, falling back, secrets, broken replies.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
 use std::time::Duration;
 
 use mcpmill_clients::chat::{Endpoint, EndpointSettings, Secret};

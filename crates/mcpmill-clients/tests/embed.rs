@@ -1,5 +1,7 @@
 //! Real embeddings: the pinned MiniLM on the pinned ONNX Runtime.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
 use std::path::{Path, PathBuf};
 
 use mcpmill_clients::{

@@ -266,7 +266,6 @@ async fn what_cannot_be_started_is_said_at_once() {
 }
 
 #[tokio::test]
-#[ignore = "installs a real server from npm"]
 async fn a_real_npm_server() {
     let bench = bench(ServerLimits::default()).await;
     let before = alive("mcp-hello-world");
@@ -284,7 +283,6 @@ async fn a_real_npm_server() {
 }
 
 #[tokio::test]
-#[ignore = "installs a real server from PyPI"]
 async fn a_real_pypi_server() {
     let bench = bench(ServerLimits::default()).await;
     let time = record("time", "uvx", &["mcp-server-time@2026.10.19"]);
@@ -301,7 +299,6 @@ async fn a_real_pypi_server() {
 }
 
 #[tokio::test]
-#[ignore = "installs a real server from npm and PyPI without a lock"]
 async fn a_lock_is_made_where_none_is_given() {
     let cage = cage().await;
     let folder = tempfile::tempdir().unwrap();
@@ -320,7 +317,6 @@ async fn a_lock_is_made_where_none_is_given() {
 }
 
 #[tokio::test]
-#[ignore = "asks PyPI"]
 async fn a_package_that_does_not_exist_is_an_install_failure() {
     let bench = bench(ServerLimits::default()).await;
     let absent = record("absent", "uvx", &["mcpmill-no-such-package-here==9.9.9"]);

@@ -99,7 +99,7 @@ fn share(samples: Vec<Sample>, most: usize) -> Vec<Job> {
 
 async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, recorder: &Recorder) -> Done<Trajectory> {
     let id = sample.id.to_string();
-    let call = sample.messages.iter().flat_map(|m| m.tool_calls()).next().cloned();
+    let call = sample.messages.iter().flat_map(Message::tool_calls).next().cloned();
     let tool = sample.tool_ids.first().and_then(|t| servers.toolbox.get(t));
     let server = tool.and_then(|t| servers.by_id.get(&t.server_id));
     let (Some(call), Some(tool), Some(server)) = (call, tool, server) else {
@@ -118,7 +118,7 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
         response_verdict: None,
     };
     if !policy.allowed {
-        return refused(id, policy, trajectory);
+        return refused(&id, &policy, trajectory);
     }
     let world = match world_of(server, &settings.worlds) {
         Ok(world) => world,
@@ -147,7 +147,7 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
     }
 }
 
-fn refused(id: String, policy: PolicyDecision, trajectory: Trajectory) -> Done<Trajectory> {
+fn refused(id: &str, policy: &PolicyDecision, trajectory: Trajectory) -> Done<Trajectory> {
     let outcome = Outcome::skipped(id, format!("refused: {}", policy.rule));
     Done { outcome, rows: vec![trajectory], verdicts: Vec::new() }
 }

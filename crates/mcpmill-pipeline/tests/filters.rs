@@ -1,6 +1,8 @@
 //! Every filter drops the row that was planted bad for it, keeps the good one, and says `unjudged`
 //! when its model is missing or answers nonsense.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -102,10 +104,10 @@ fn tool(name: &str, output_schema: Option<Value>) -> Tool {
     Tool::new(ServerId("srv_1".into()), draft)
 }
 
-fn sample(tool: &Tool, instruction: &str, name: &str, arguments: Value) -> Sample {
+fn sample(tool: &Tool, instruction: &str, name: &str, arguments: &Value) -> Sample {
     let call = FunctionCall { name: name.into(), arguments: arguments.as_object().unwrap().clone() };
     Sample {
-        id: SampleId::of(&(instruction, name, &arguments)),
+        id: SampleId::of(&(instruction, name, arguments)),
         kind: SampleKind::Single,
         tool_ids: vec![tool.id.clone()],
         server_ids: vec![tool.server_id.clone()],
@@ -185,7 +187,7 @@ impl Bench {
 }
 
 fn good(tool: &Tool) -> Sample {
-    sample(tool, "Please read the file notes.txt", &alias(&tool.name), json!({"path": "notes.txt"}))
+    sample(tool, "Please read the file notes.txt", &alias(&tool.name), &json!({"path": "notes.txt"}))
 }
 
 #[tokio::test]
@@ -194,11 +196,11 @@ async fn schema_valid() {
     let bench = bench("kind = \"schema-valid\"", None, false, vec![tool.clone()]);
     assert_eq!(bench.judge(good(&tool)).await.0, OutcomeKind::Kept);
     for bad in [json!({}), json!({"path": 7}), json!({"path": "a", "mode": "r"})] {
-        let (outcome, verdict) = bench.judge(sample(&tool, "x", "read", bad)).await;
+        let (outcome, verdict) = bench.judge(sample(&tool, "x", "read", &bad)).await;
         assert_eq!((outcome, verdict.judgement), (OutcomeKind::Dropped, Judgement::Drop), "{}", verdict.reason);
         assert!(!verdict.reason.is_empty());
     }
-    assert_eq!(bench.judge(sample(&tool, "x", "write", json!({"path": "a"}))).await.0, OutcomeKind::Dropped);
+    assert_eq!(bench.judge(sample(&tool, "x", "write", &json!({"path": "a"}))).await.0, OutcomeKind::Dropped);
 }
 
 #[tokio::test]
@@ -207,10 +209,10 @@ async fn embedding_similarity() {
     let step = "kind = \"embedding-similarity\"\nmax = 0.9\nmin = 0.1";
     let with = bench(step, None, true, vec![tool.clone()]);
     assert_eq!(with.judge(good(&tool)).await.0, OutcomeKind::Kept);
-    let copy = with.judge(sample(&tool, "Read a file from disk", "read", json!({"path": "a"}))).await.1;
+    let copy = with.judge(sample(&tool, "Read a file from disk", "read", &json!({"path": "a"}))).await.1;
     assert_eq!((copy.judgement, copy.threshold), (Judgement::Drop, Some(0.9)));
     assert!(copy.score.unwrap() > 0.99);
-    let alien = with.judge(sample(&tool, "How is the weather, please?", "read", json!({"path": "a"}))).await.1;
+    let alien = with.judge(sample(&tool, "How is the weather, please?", "read", &json!({"path": "a"}))).await.1;
     assert_eq!((alien.judgement, alien.threshold), (Judgement::Drop, Some(0.1)));
     let (outcome, verdict) = bench(step, None, false, vec![tool.clone()]).judge(good(&tool)).await;
     assert_eq!(
@@ -223,8 +225,7 @@ async fn embedding_similarity() {
 
 #[tokio::test]
 async fn tool_invocation() {
-    let tools = vec![tool("read", None), tool("write", None), tool("list", None)];
-    let right = &tools[0];
+    let right = tool("read", None);
     let step = "kind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\", \"verifier-b\"]\ndistractors = 2\ndrop_when = \"all-miss\"";
     // The stand-ins for distractors are copies of each other but not of the labelled tool.
     let distinct = |names: &[&str]| -> Vec<Tool> {
@@ -235,13 +236,13 @@ async fn tool_invocation() {
             .collect()
     };
     let tools = distinct(&["read", "write", "list"]);
-    let hit = bench(step, Some("{\"tool\": \"read\"}"), false, tools.clone()).judge(good(right)).await;
+    let hit = bench(step, Some("{\"tool\": \"read\"}"), false, tools.clone()).judge(good(&right)).await;
     assert_eq!((hit.0, hit.1.score), (OutcomeKind::Kept, Some(2.0)));
-    let miss = bench(step, Some("{\"tool\": \"write\"}"), false, tools.clone()).judge(good(right)).await;
+    let miss = bench(step, Some("{\"tool\": \"write\"}"), false, tools.clone()).judge(good(&right)).await;
     assert_eq!((miss.0, miss.1.score), (OutcomeKind::Dropped, Some(0.0)));
     assert!(miss.1.evidence.unwrap().contains("write"));
     for says in [Some("I would read it."), Some("{\"tool\": \"made_up\"}"), None] {
-        let (outcome, verdict) = bench(step, says, false, tools.clone()).judge(good(right)).await;
+        let (outcome, verdict) = bench(step, says, false, tools.clone()).judge(good(&right)).await;
         assert_eq!((outcome, verdict.judgement), (OutcomeKind::Kept, Judgement::Unjudged), "{says:?}");
     }
 }

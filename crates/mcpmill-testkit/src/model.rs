@@ -91,7 +91,8 @@ fn requests(prompt: &str, schema: &Value) -> String {
     let count = schema["properties"]["requests"]["minItems"].as_u64().unwrap_or(1);
     let purpose = line_after(prompt, "Purpose: ");
     let words: Vec<&str> = purpose.split_whitespace().take(WORDS).collect();
-    let text = |n| format!("For case {n} I want this: {}, so that the report of the meeting in Lyon goes out in time.", words.join(" "));
+    let text =
+        |n| format!("For case {n} I want this: {}, so that the report of the meeting in Lyon goes out in time.", words.join(" "));
     let texts: Vec<String> = (1..=count).map(text).collect();
     json!({ "requests": texts }).to_string()
 }

@@ -186,8 +186,6 @@ impl Default for EndpointModel {
 #[serde(deny_unknown_fields)]
 pub struct LocalModel {
     pub model: String,
-    #[serde(default)]
-    pub threads: usize,
 }
 
 impl Config {

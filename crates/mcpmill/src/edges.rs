@@ -19,6 +19,7 @@ use mcpmill_core::{
     },
     record::{HarvestOutcome, ServerRecord},
 };
+use mcpmill_local::{EmbeddedModel, LoadOptions};
 use mcpmill_pipeline::models::{Models, Role};
 
 use crate::{
@@ -232,9 +233,19 @@ impl Edges {
         }
     }
 
-    async fn local_model(&self, name: &str, _local: &LocalModel) -> Result<Arc<dyn ChatModel>, Failure> {
-        Err(Failure::environment(format!("the embedded model `{name}` is not part of this build"))
-            .hint("set OPENAI_BASE_URL, OPENAI_MODEL and, where needed, OPENAI_API_KEY to use an endpoint"))
+    async fn local_model(&self, name: &str, local: &LocalModel) -> Result<Arc<dyn ChatModel>, Failure> {
+        let path = match local_asset(local) {
+            Some(id) => self.fetch(id).await?,
+            None => PathBuf::from(&local.model),
+        };
+        let name = name.to_owned();
+        let load = move || EmbeddedModel::load(&name, &path, &LoadOptions::default());
+        let loaded = tokio::task::spawn_blocking(load).await.map_err(|e| Failure::new(Exit::Unexpected, e.to_string()))?;
+        let model = loaded.map_err(|e| {
+            Failure::environment(format!("failed to {e}"))
+                .hint("`models.local.model` names an asset or a GGUF file of the qwen2 or llama kind")
+        })?;
+        Ok(Arc::new(model))
     }
 }
 

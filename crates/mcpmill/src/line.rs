@@ -121,7 +121,7 @@ impl Line {
         let marketplaces = ids.iter().map(|id| self.declarations.marketplace(id)).collect::<Result<Vec<_>, _>>()?;
         let files: Vec<String> = ids.iter().map(|id| format!("marketplaces/{id}.toml")).collect();
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        let print = self.fingerprint(Stage::Discover, json!({ "marketplaces": ids, "limit": self.limit }), &files, &[])?;
+        let print = self.fingerprint(Stage::Discover, &json!({ "marketplaces": ids, "limit": self.limit }), &files, &[])?;
         self.stage::<ServerRecord, _>(Stage::Discover.folder(), &print, false, async |cx, out| {
             discover(&marketplaces, self.limit, cx, out).await.map_err(Failure::from)
         })
@@ -140,7 +140,7 @@ impl Line {
         };
         let knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
         let files = ["marketplaces/worlds/", "marketplaces/locks/"];
-        let print = self.fingerprint(Stage::Harvest, knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
+        let print = self.fingerprint(Stage::Harvest, &knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
         self.stage::<Tool, _>(Stage::Harvest.folder(), &print, false, async |cx, out| {
             let connector = self.edges.connector(&self.declarations).await?;
             harvest(servers, &settings, connector, cx, out).await.map_err(Failure::from)
@@ -177,7 +177,7 @@ impl Line {
         let mut files: Vec<&str> = files.iter().map(String::as_str).collect();
         files.push("marketplaces/worlds/");
         let inputs = [self.path_of::<Tool>(Stage::Harvest), self.path_of::<ServerRecord>(Stage::Discover)];
-        let print = self.fingerprint(Stage::Generate, knobs, &files, &inputs)?;
+        let print = self.fingerprint(Stage::Generate, &knobs, &files, &inputs)?;
         self.stage::<Sample, _>(Stage::Generate.folder(), &print, false, async |cx, out| {
             generate(tools, &settings, &prompts, self.models().await?, cx, out).await.map_err(Failure::from)
         })
@@ -221,7 +221,7 @@ impl Line {
         };
         let knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
         let inputs = [self.path_of::<Sample>(Stage::FilterSamples), self.path_of::<ServerRecord>(Stage::Discover)];
-        let print = self.fingerprint(Stage::Rollout, knobs, &["marketplaces/worlds/", "marketplaces/locks/"], &inputs)?;
+        let print = self.fingerprint(Stage::Rollout, &knobs, &["marketplaces/worlds/", "marketplaces/locks/"], &inputs)?;
         self.stage::<Trajectory, _>(Stage::Rollout.folder(), &print, false, async |cx, out| {
             let connector = self.edges.connector(&self.declarations).await?;
             let by_id = servers.into_iter().map(|s| (s.id.clone(), s)).collect();
@@ -259,7 +259,7 @@ impl Line {
             self.path_of::<ServerRecord>(Stage::Discover),
             self.path_of::<Tool>(Stage::Harvest),
         ];
-        let print = self.fingerprint(Stage::Export, json!({ "dataset": name }), &[&format!("datasets/{name}/")], &inputs)?;
+        let print = self.fingerprint(Stage::Export, &json!({ "dataset": name }), &[&format!("datasets/{name}/")], &inputs)?;
         let info = self
             .stage::<ExportRow, _>(&folder, &print, false, async |cx, out| {
                 export(samples, &dataset, &sources, cx, out).await.map_err(Failure::from)
@@ -327,7 +327,7 @@ impl Line {
 
     /// Hash of all that the rows of a stage depend on. What cannot change them, such as concurrency
     /// and time limits, is left out.
-    fn fingerprint(&self, stage: Stage, knobs: Value, files: &[&str], inputs: &[PathBuf]) -> Result<String, Failure> {
+    fn fingerprint(&self, stage: Stage, knobs: &Value, files: &[&str], inputs: &[PathBuf]) -> Result<String, Failure> {
         let mut hashes = Vec::new();
         for path in inputs {
             let hash = file_hash(path)
@@ -343,7 +343,7 @@ impl Line {
     fn chain_fingerprint(&self, stage: Stage, chain: &str, inputs: &[PathBuf]) -> Result<String, Failure> {
         let roles = [Role::VerifierA, Role::VerifierB, Role::Judge];
         let knobs = json!({ "models": self.model_names(&roles)?, "embedder": embedder_name(&self.config) });
-        self.fingerprint(stage, knobs, &[&format!("filters/{chain}.toml"), "prompts/"], inputs)
+        self.fingerprint(stage, &knobs, &[&format!("filters/{chain}.toml"), "prompts/"], inputs)
     }
 
     fn model_names(&self, roles: &[Role]) -> Result<BTreeMap<String, String>, Failure> {
@@ -351,7 +351,7 @@ impl Line {
     }
 
     async fn chain(&self, id: &str, toolbox: &Arc<Toolbox>) -> Result<Chain, Failure> {
-        let models = self.models().await.map(Clone::clone);
+        let models = self.models().await.cloned();
         if let Err(failure) = &models {
             self.events.note(format!("filters that need a model cannot judge: {failure}"));
         }

@@ -1,5 +1,7 @@
 //! Killed at any instant and resumed: no row lost, none twice, no received answer asked for again.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
 mod common;
 
 use std::{

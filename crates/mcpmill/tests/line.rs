@@ -1,6 +1,8 @@
 //! The whole line with the real binary, two real MCP servers, real embeddings, and a stand-in for the
 //! language model (it answers by rule; what it writes is no data).
 
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
 mod common;
 
 use std::{process::Command, time::Duration};
@@ -116,9 +118,16 @@ async fn python_reads(export: &std::path::Path) {
     let own = assets.fetch(AssetId::Bubblewrap).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
     let cage = Cage::find(Some(&own), host).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
     let installer = Installer::new(cage, assets, common::cache());
-    let python = installer.environment("python-readers", &python_readers()).await.unwrap_or_else(|e| panic!("{e}\nhint: {:?}", e.hint()));
+    let python =
+        installer.environment("python-readers", &python_readers()).await.unwrap_or_else(|e| panic!("{e}\nhint: {:?}", e.hint()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py");
-    let output = Command::new(&python.command[0]).args(&python.command[1..]).arg(script).arg(export).env("HF_HUB_OFFLINE", "1").output().unwrap();
+    let output = Command::new(&python.command[0])
+        .args(&python.command[1..])
+        .arg(script)
+        .arg(export)
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     for reader in ["pyarrow", "datasets", "polars", "duckdb"] {

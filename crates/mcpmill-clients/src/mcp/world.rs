@@ -19,7 +19,9 @@ impl World {
     /// The files of `spec` in a fresh folder below `scratch`.
     pub(super) fn new(spec: &WorldSpec, scratch: &Path) -> io::Result<Self> {
         fs::create_dir_all(scratch)?;
-        let root = tempfile::Builder::new().prefix("world-").tempdir_in(scratch)?;
+        // The process in the name tells `mcpmill clean` which worlds are nobody's any more.
+        let prefix = format!("world-{}-", std::process::id());
+        let root = tempfile::Builder::new().prefix(&prefix).tempdir_in(scratch)?;
         let world = Self { root };
         fs::create_dir(world.folder())?;
         fs::create_dir(world.state())?;

@@ -152,7 +152,7 @@ mod tests {
             let place = t.name.split('_').nth(1).unwrap().to_owned();
             if number % 2 == 1 && place != "0" {
                 Tool { cluster_id: ClusterId::of(&(number - 1, &place)), ..t.clone() }
-            } else if number % 2 == 0 {
+            } else if number.is_multiple_of(2) {
                 Tool { cluster_id: ClusterId::of(&(number, &place)), ..t.clone() }
             } else {
                 t.clone()

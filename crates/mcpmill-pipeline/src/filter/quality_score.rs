@@ -1,7 +1,7 @@
 //! `quality-score`: a judge grades the sample from 0 to 10.
 
 use async_trait::async_trait;
-use mcpmill_core::record::Verdict;
+use mcpmill_core::record::{Message, Verdict};
 use serde_json::{Value, json};
 
 use super::{Bench, Case, Filter};
@@ -31,7 +31,7 @@ impl Filter for QualityScore {
             Ok(models) => models,
             Err(why) => return bench.unjudged(format!("no model: {why}")),
         };
-        let call = case.sample.messages.iter().flat_map(|m| m.tool_calls()).next();
+        let call = case.sample.messages.iter().flat_map(Message::tool_calls).next();
         let arguments = call.map(|c| c.function.arguments.clone()).unwrap_or_default();
         // Parameters that are neither required nor used only mislead a small judge.
         let schema = case.tool.schema();

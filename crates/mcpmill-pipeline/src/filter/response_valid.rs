@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    record::{Ended, ToolResult, Trajectory, Verdict},
+    record::{Ended, Message, ToolResult, Trajectory, Verdict},
     schema::Schema,
     text::clipped,
 };
@@ -144,7 +144,7 @@ impl ResponseValid {
             Ok(models) => models,
             Err(why) => return bench.unjudged(format!("unjudged: no model: {why}")),
         };
-        let call = case.sample.messages.iter().flat_map(|m| m.tool_calls()).next();
+        let call = case.sample.messages.iter().flat_map(Message::tool_calls).next();
         let arguments = call.map(|c| Value::Object(c.function.arguments.clone()).to_string()).unwrap_or_default();
         let question = Question {
             prompt: &self.prompt,

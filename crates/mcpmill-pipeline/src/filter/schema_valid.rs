@@ -2,7 +2,11 @@
 //! that the server declared. Costs nothing.
 
 use async_trait::async_trait;
-use mcpmill_core::{naming::alias, record::Verdict, schema::Schema};
+use mcpmill_core::{
+    naming::alias,
+    record::{Message, Verdict},
+    schema::Schema,
+};
 use serde_json::{Value, json};
 
 use super::{Bench, Case, Filter};
@@ -20,7 +24,7 @@ impl Filter for SchemaValid {
 
     async fn judge(&self, case: &Case<'_>, _: &mut Meter) -> Verdict {
         let bench = Bench { subject: case.subject, filter: &self.name };
-        let Some(call) = case.sample.messages.iter().flat_map(|m| m.tool_calls()).next() else {
+        let Some(call) = case.sample.messages.iter().flat_map(Message::tool_calls).next() else {
             return bench.drop("the sample makes no call");
         };
         if call.function.name != alias(&case.tool.name) {

@@ -222,7 +222,7 @@ impl Making<'_> {
     async fn evolve(&mut self, request: String, stated: &[values::Named]) -> String {
         let evolved = match self.settings.profile {
             Profile::Full => self.rewrite(&request, stated).await,
-            Profile::Small if seed_of(self.seed.id.as_str()) % 2 == 0 => match self.one_more(&request, stated).await {
+            Profile::Small if seed_of(self.seed.id.as_str()).is_multiple_of(2) => match self.one_more(&request, stated).await {
                 Some(text) => Some(text),
                 None => self.context(&request).await,
             },

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::{error::Failure, run::Setup};
 
-/// Removes worlds of servers that no longer run and downloads that were cut off for good.
+/// Removes the worlds of servers whose process is gone.
 ///
 /// Processes need no cleaning: a cage dies with the program that made it.
 ///
@@ -14,7 +14,6 @@ pub fn clean(setup: &Setup) -> Result<(), Failure> {
     let worlds = setup.config.cache_dir.join("worlds");
     let mut removed = 0;
     for entry in entries(&worlds)? {
-        // A world in use is locked by the process that made it; see `mcp::world`.
         if in_use(&entry) {
             continue;
         }
@@ -33,9 +32,21 @@ fn entries(folder: &Path) -> Result<Vec<std::path::PathBuf>, Failure> {
     }
 }
 
-/// The name of a world ends in the id of the process that made it.
+/// The name of a world is `world-<process>-<random>`.
 fn in_use(world: &Path) -> bool {
     let name = world.file_name().unwrap_or_default().to_string_lossy();
-    let pid = name.rsplit('-').next().and_then(|p| p.parse::<u32>().ok());
-    pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+    let process = name.strip_prefix("world-").and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+    process.is_some_and(|id| Path::new(&format!("/proc/{id}")).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worlds_of_living_processes_are_in_use() {
+        assert!(in_use(Path::new(&format!("/x/world-{}-AbC", std::process::id()))));
+        assert!(!in_use(Path::new("/x/world-4294967295-AbC")));
+        assert!(!in_use(Path::new("/x/other")));
+    }
 }

@@ -28,7 +28,8 @@ impl Folder {
         let dir = tempfile::tempdir().unwrap();
         let starter: toml::Table = include_str!("../../../../marketplaces/starter.toml").parse().unwrap();
         let all = starter["server"].as_array().unwrap();
-        let chosen = servers.iter().map(|name| all.iter().find(|s| s["name"].as_str() == Some(name)).expect("in the roster").clone());
+        let chosen =
+            servers.iter().map(|name| all.iter().find(|s| s["name"].as_str() == Some(name)).expect("in the roster").clone());
         let listed = toml::Table::from_iter([("server".to_owned(), toml::Value::Array(chosen.collect()))]);
         let text = format!("kind = \"file\"\ntitle = \"for a test\"\n{}", toml::to_string(&listed).unwrap());
         fs::create_dir(dir.path().join("marketplaces")).unwrap();
