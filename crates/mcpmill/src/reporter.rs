@@ -121,7 +121,8 @@ impl Stage {
 
     fn message(&self, done: u64) -> String {
         let seconds = self.started.elapsed().as_secs_f64().max(0.001);
-        let rate = done.saturating_sub(self.before) as f64 / seconds;
+        // Rows that were not tried took no time.
+        let rate = done.saturating_sub(self.before + self.summary.skipped) as f64 / seconds;
         let left = self.rows.saturating_sub(done) as f64 / rate.max(1e-9);
         let eta = if rate > 0.0 { human_seconds(left) } else { "?".into() };
         format!("{} eta {eta}{}", human_rate(rate), used(&self.summary.usage))

@@ -80,6 +80,8 @@ pub fn plan(tools: Vec<Tool>, samples: usize, per_tool: usize) -> Vec<Planned> {
             planned.extend((0..of).map(|index| Planned::Sample(Box::new(seed(&tool, index, of)))));
         }
     }
+    // Tools without samples end at once: told first, they do not blur the time that is left.
+    planned.sort_by_key(|p| matches!(p, Planned::Sample(_)));
     planned
 }
 
