@@ -92,7 +92,7 @@ async fn an_endpoint_without_schemas_is_told_in_words() {
 #[tokio::test]
 async fn errors_name_the_model_and_never_the_key() {
     for (template, kind) in [
-        (ResponseTemplate::new(401).set_body_string("who are you"), ChatErrorKind::Unauthorised),
+        (ResponseTemplate::new(401).set_body_string(format!("bad key {KEY}")), ChatErrorKind::Unauthorised),
         (ResponseTemplate::new(200).set_body_string("<html>"), ChatErrorKind::Malformed),
         (ResponseTemplate::new(307).insert_header("location", "http://127.0.0.1:1/"), ChatErrorKind::Rejected),
     ] {

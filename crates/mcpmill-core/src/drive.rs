@@ -15,6 +15,9 @@ use crate::{
     record::{Outcome, OutcomeKind, Row, Verdict},
 };
 
+/// Failures after which a stage whose failures are too many so far gives up before its end.
+const EARLY: u64 = 20;
+
 /// What a stage has of the world besides its rows and settings.
 #[derive(Clone)]
 pub struct Context {
@@ -33,7 +36,7 @@ pub struct Context {
 pub struct Pace {
     /// Rows in flight.
     pub concurrency: usize,
-    /// Share of rows that may fail, 0 to 1.
+    /// Share of the rows that are tried that may fail, 0 to 1.
     pub max_failure_rate: f64,
 }
 
@@ -195,17 +198,22 @@ where
         summary.count(&outcome, brought);
         failures.note(&outcome);
         cx.events.emit(Event::Row { stage: cx.stage.clone(), outcome });
-        // A dead provider is noticed after twenty rows, not after all of them.
-        let allowed = (pace.max_failure_rate * rows as f64).max(20.0_f64.min(rows as f64 * pace.max_failure_rate));
-        if summary.failed as f64 > allowed && summary.failed > 20 {
+        // A dead provider is noticed after some twenty rows, not after all of them.
+        if summary.failed > EARLY && too_many(&summary, pace) {
             return Err(failures.error(cx, &summary, rows, pace));
         }
     }
-    if summary.failed as f64 > pace.max_failure_rate * rows as f64 {
+    if too_many(&summary, pace) {
         return Err(failures.error(cx, &summary, rows, pace));
     }
     summary.repeated = cx.recorder.repeated();
     Ok(summary)
+}
+
+/// Whether more of the rows that were tried failed than may.
+fn too_many(summary: &Summary, pace: Pace) -> bool {
+    let tried = summary.input_rows - summary.skipped;
+    summary.failed as f64 > pace.max_failure_rate * tried as f64
 }
 
 /// Counts causes, so that a stage that gives up can name the commonest.

@@ -86,8 +86,8 @@ pub enum Chooser {
 /// Asks a model without tool calling to name one of the candidates.
 #[async_trait::async_trait]
 pub trait Picker: Send + Sync {
-    /// The chosen alias, or why there is none, with what the asking used.
-    async fn pick(&self, task: &SelectionTask) -> (Result<String, String>, Usage, u32);
+    /// The choice; an error when the model could not be asked at all, which is no miss of the model.
+    async fn pick(&self, task: &SelectionTask) -> Result<Choice, String>;
 }
 
 /// Measures one chooser on all tasks.
@@ -115,12 +115,12 @@ pub async fn select(
     .await
 }
 
-/// A choice that was made or could not be read; what the asking used; requests it took.
-type Choice = (Result<String, String>, Usage, u32);
+/// The chosen alias, or why the reply holds none; what the asking used; requests it took.
+pub type Choice = (Result<String, String>, Usage, u32);
 
 async fn choose(task: &SelectionTask, chooser: &Chooser) -> Result<Choice, String> {
     match chooser {
-        Chooser::Picks(picker) => Ok(picker.pick(task).await),
+        Chooser::Picks(picker) => picker.pick(task).await,
         Chooser::Embedding(embedder) => {
             let wanted = embedder.embed(&task.instruction).await.map_err(|e| e.to_string())?;
             let mut best: Option<(f32, &Tool)> = None;

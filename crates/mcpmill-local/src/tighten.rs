@@ -133,20 +133,19 @@ mod tests {
     use super::*;
 
     /// Compares what `tighten` makes of a schema, apart from the layout it adds at the root.
-    #[allow(clippy::needless_pass_by_value, reason = "reads better with literals")]
-    fn check(schema: Value, expected: Value) {
-        let mut tightened = tighten(&schema);
+    fn check(schema: &Value, expected: &Value) {
+        let mut tightened = tighten(schema);
         let layout = tightened.as_object_mut().unwrap().shift_remove("x-guidance").unwrap();
         assert_eq!(layout["whitespace_flexible"], false);
-        assert_eq!(tightened, expected);
+        assert_eq!(&tightened, expected);
     }
 
     #[test]
     fn objects_are_closed_and_annotations_dropped() {
         check(
-            json!({"$schema": "x", "title": "T", "type": "object", "required": ["a"],
+            &json!({"$schema": "x", "title": "T", "type": "object", "required": ["a"],
                 "properties": {"a": {"type": "boolean", "default": true}, "title": {"type": "null"}}}),
-            json!({"type": "object", "required": ["a"],
+            &json!({"type": "object", "required": ["a"],
                 "properties": {"a": {"type": "boolean"}, "title": {"type": "null"}},
                 "additionalProperties": false}),
         );
@@ -154,52 +153,52 @@ mod tests {
 
     #[test]
     fn a_tool_without_parameters_takes_none() {
-        check(json!({"type": "object"}), json!({"type": "object", "properties": {}, "additionalProperties": false}));
+        check(&json!({"type": "object"}), &json!({"type": "object", "properties": {}, "additionalProperties": false}));
         let open = json!({"type": "object", "additionalProperties": {"type": "boolean"}});
-        check(open.clone(), open);
+        check(&open, &open);
     }
 
     #[test]
     fn limits_are_added_only_where_they_narrow() {
         check(
-            json!({"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 99}),
-            json!({"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 6}),
+            &json!({"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 99}),
+            &json!({"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 6}),
         );
-        check(json!({"type": ["string", "null"], "minLength": 400}), json!({"type": ["string", "null"], "minLength": 400}));
-        check(json!({"type": "string", "enum": ["x"]}), json!({"type": "string", "enum": ["x"]}));
+        check(&json!({"type": ["string", "null"], "minLength": 400}), &json!({"type": ["string", "null"], "minLength": 400}));
+        check(&json!({"type": "string", "enum": ["x"]}), &json!({"type": "string", "enum": ["x"]}));
     }
 
     #[test]
     fn numbers_get_a_range_and_a_step() {
         let most = MAX_NUMBER as i64;
-        check(json!({"type": "number"}), json!({"type": "number", "maximum": most, "minimum": -most, "multipleOf": 0.0001}));
-        check(json!({"type": "integer", "minimum": 1}), json!({"type": "integer", "minimum": 1, "maximum": most}));
+        check(&json!({"type": "number"}), &json!({"type": "number", "maximum": most, "minimum": -most, "multipleOf": 0.0001}));
+        check(&json!({"type": "integer", "minimum": 1}), &json!({"type": "integer", "minimum": 1, "maximum": most}));
         check(
-            json!({"type": "number", "minimum": 0.00001, "maximum": 1}),
-            json!({"type": "number", "minimum": 0.00001, "maximum": 1}),
+            &json!({"type": "number", "minimum": 0.00001, "maximum": 1}),
+            &json!({"type": "number", "minimum": 0.00001, "maximum": 1}),
         );
     }
 
     #[test]
     fn combined_objects_stay_open() {
         let schema = json!({"allOf": [{"properties": {"a": {"type": "null"}}}, {"properties": {"b": {"type": "null"}}}]});
-        check(schema.clone(), schema);
+        check(&schema, &schema);
         let branches = json!({"type": "object", "properties": {"a": {"type": "null"}}, "anyOf": [{"properties": {"b": {}}}]});
-        check(branches.clone(), branches);
+        check(&branches, &branches);
     }
 
     #[test]
     fn alternatives_of_their_own_are_closed() {
         check(
-            json!({"anyOf": [{"properties": {"a": {"type": "null"}}}, {"type": "null"}]}),
-            json!({"anyOf": [{"properties": {"a": {"type": "null"}}, "additionalProperties": false}, {"type": "null"}]}),
+            &json!({"anyOf": [{"properties": {"a": {"type": "null"}}}, {"type": "null"}]}),
+            &json!({"anyOf": [{"properties": {"a": {"type": "null"}}, "additionalProperties": false}, {"type": "null"}]}),
         );
     }
 
     #[test]
     fn required_but_unnamed_properties_keep_the_object_open() {
         let schema = json!({"type": "object", "required": ["z"], "properties": {"a": {"type": "null"}}});
-        check(schema.clone(), schema);
+        check(&schema, &schema);
     }
 
     #[test]

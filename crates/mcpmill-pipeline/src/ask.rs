@@ -35,9 +35,23 @@ pub struct AskFailure {
     pub cause: String,
     /// The last raw reply.
     pub raw: Option<String>,
+    /// True when the model answered, and no answer could be used; false when it could not be asked.
+    pub answered: bool,
 }
 
 impl AskFailure {
+    /// `None` for an answer that cannot be used; a model that cannot be asked stays a failure.
+    ///
+    /// # Errors
+    /// The model could not be asked.
+    pub fn tolerate<T>(outcome: Result<T, Self>) -> Result<Option<T>, Self> {
+        match outcome {
+            Ok(answer) => Ok(Some(answer)),
+            Err(failure) if failure.answered => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// The outcome of a row that failed on this.
     pub fn outcome(self, input_id: &str) -> Outcome {
         let mut outcome = Outcome::failed(input_id, self.reason, self.cause);
@@ -76,6 +90,7 @@ pub async fn ask<T>(
         reason: format!("{}: {reason}", prompt.id),
         cause,
         raw: raw.map(|r| clipped(&r, RAW_KEPT)),
+        answered: reason == "unusable-reply",
     };
     let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..6];
     let messages = prompt.render(&question.inputs, nonce).map_err(|e| fail("prompt", e.to_string(), None))?;

@@ -12,6 +12,10 @@ use mcpmill_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+/// Bytes of a tool's description and schema. Of 13,000 real tools one is larger (112 KB); a tool
+/// stands in every row that offers it.
+const LARGEST_TOOL: usize = 100_000;
+
 /// What harvest may do.
 #[derive(Clone, Debug)]
 pub struct HarvestSettings {
@@ -77,7 +81,7 @@ async fn one(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn 
         let harvested = visit(server, settings, connector, &world).await;
         serde_json::to_value(harvested)
     };
-    let recorded = match recorder.ask(ExchangeKind::Harvest, &question, live).await {
+    let recorded = match recorder.ask(ExchangeKind::Harvest, &question, settled, live).await {
         Ok(recorded) => recorded,
         Err(error @ ExchangeError::NotRecorded { .. }) => {
             return Done::none(Outcome::failed(id, "not-recorded", error.to_string()));
@@ -88,6 +92,13 @@ async fn one(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn 
         Ok(harvested) => end(server, harvested, u32::from(recorded.live)),
         Err(error) => Done::none(Outcome::failed(id, "store", format!("recorded harvest cannot be read: {error}"))),
     }
+}
+
+/// Whether a harvest says something of the server: one that did not start may do so another time.
+fn settled(reply: &serde_json::Value) -> bool {
+    use HarvestOutcome as H;
+    let harvested = serde_json::from_value::<Harvested>(reply.clone());
+    harvested.is_ok_and(|h| !matches!(h.outcome, H::InstallFailed | H::LaunchFailed | H::TimedOut))
 }
 
 /// The files and commands of all seeds a server asks for, or the name of a seed nobody declares.
@@ -161,7 +172,13 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool>
     outcome.cause = harvested.detail.map(|d| format!("{}: {}", server.name, shown(&d, 600)));
     outcome.raw = harvested.stderr;
     outcome.attempts = attempts;
+    let declared = harvested.tools.len();
     let mut tools: Vec<Tool> = harvested.tools.into_iter().map(|draft| Tool::new(server.id.clone(), draft)).collect();
+    tools.retain(|tool| tool.description_text().len() + tool.input_schema.len() <= LARGEST_TOOL);
+    if tools.len() < declared {
+        let cut = format!("{}: {} tools of more than {LARGEST_TOOL} bytes are left out", server.name, declared - tools.len());
+        outcome.cause = Some(outcome.cause.map_or(cut.clone(), |cause| format!("{cause}; {cut}")));
+    }
     // A server that declares the very same tool twice has one tool.
     tools.sort_by(|a, b| a.id.cmp(&b.id));
     tools.dedup_by(|a, b| a.id == b.id);

@@ -11,7 +11,7 @@ use mcpmill_core::{
     edge::{ConnectError, Connector, ExchangeError, ExchangeKind, Recorder, ToolError, ToolErrorKind, WorldSpec},
     event::Summary,
     id::{ServerId, TrajectoryId},
-    record::{Ended, HarvestOutcome, Message, Outcome, PolicyDecision, Row, Sample, ServerRecord, ToolResult, Trajectory},
+    record::{Ended, Message, Outcome, PolicyDecision, Row, Sample, ServerRecord, ToolResult, Trajectory},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -128,7 +128,7 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
         "launch": server.launch, "env": server.env, "world": world, "tool": tool.name, "arguments": arguments,
     });
     let live = || async { serde_json::to_value(run(servers, server, &world, &tool.name, &arguments).await) };
-    let (called, asked) = match recorder.ask(ExchangeKind::Call, &question, live).await {
+    let (called, asked) = match recorder.ask(ExchangeKind::Call, &question, settled, live).await {
         Ok(recorded) => (serde_json::from_value::<Called>(recorded.reply).map_err(|e| e.to_string()), u32::from(recorded.live)),
         Err(error @ ExchangeError::NotRecorded { .. }) => {
             return Done::none(Outcome::failed(id, "not-recorded", error.to_string()));
@@ -137,6 +137,8 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
     };
     match called {
         Err(why) => Done::none(Outcome::failed(id, "store", why)),
+        // Nothing was called: that says nothing of the sample.
+        Ok(Called::NotConnected(error)) => Done::none(Outcome::failed(id, error.outcome.as_str(), error.to_string())),
         Ok(called) => {
             let name = call.function.name.clone();
             write(&mut trajectory, called, call.id, name);
@@ -145,6 +147,11 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
             done
         }
     }
+}
+
+/// Whether something was called: a server that did not start may do so another time.
+fn settled(reply: &Value) -> bool {
+    serde_json::from_value::<Called>(reply.clone()).is_ok_and(|called| !matches!(called, Called::NotConnected(_)))
 }
 
 fn refused(id: &str, policy: &PolicyDecision, trajectory: Trajectory) -> Done<Trajectory> {
@@ -172,7 +179,7 @@ fn write(trajectory: &mut Trajectory, called: Called, tool_call_id: String, name
             trajectory.result = serde_json::to_string(&result).ok();
         }
         Called::NotConnected(error) => {
-            trajectory.ended = if error.outcome == HarvestOutcome::TimedOut { Ended::Limit } else { Ended::Failed };
+            trajectory.ended = Ended::Failed;
             trajectory.cause = Some(error.to_string());
         }
         Called::NotAnswered(error) => {

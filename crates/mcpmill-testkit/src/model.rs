@@ -59,12 +59,28 @@ impl Respond for Rules {
         }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let content = answer(&body);
+        let message = match body["tools"].as_array() {
+            Some(tools) => json!({ "role": "assistant", "content": null, "tool_calls": [call(&body, tools)] }),
+            None => json!({ "role": "assistant", "content": content }),
+        };
         let reply = json!({
-            "choices": [{ "finish_reason": "stop", "message": { "role": "assistant", "content": content } }],
+            "choices": [{ "finish_reason": "stop", "message": message }],
             "usage": { "prompt_tokens": request.body.len() / 4, "completion_tokens": content.len() / 4 },
         });
         ResponseTemplate::new(200).set_body_json(reply).set_delay(self.delay)
     }
+}
+
+/// A call of the offered tool whose description the request carries, else of the first.
+fn call(body: &Value, tools: &[Value]) -> Value {
+    let request = body["messages"][0]["content"].as_str().unwrap_or_default();
+    let carried = |tool: &&Value| request.contains(&first_words(tool["function"]["description"].as_str().unwrap_or_default()));
+    let tool = tools.iter().find(carried).unwrap_or(&tools[0]);
+    json!({ "id": "call_1", "type": "function", "function": { "name": tool["function"]["name"], "arguments": "{}" } })
+}
+
+fn first_words(text: &str) -> String {
+    text.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ")
 }
 
 /// The answer to a request body.
@@ -100,11 +116,10 @@ fn requests(prompt: &str, schema: &Value) -> String {
 /// The candidate whose purpose the request carries.
 fn pick(prompt: &str, schema: &Value) -> String {
     let request = line_after(prompt, "Request: ");
-    let words = |text: &str| text.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ");
     let found = prompt
         .lines()
         .filter_map(|l| l.strip_prefix("- ")?.split_once(": "))
-        .find(|(_, purpose)| request.contains(&words(purpose)));
+        .find(|(_, purpose)| request.contains(&first_words(purpose)));
     let first = || schema["properties"]["tool"]["enum"][0].as_str().unwrap_or_default().to_owned();
     found.map_or_else(first, |(name, _)| name.to_owned())
 }

@@ -84,6 +84,12 @@ pub enum Verb {
     Rollout,
     /// Write the datasets
     Export,
+    /// Measure models
+    Eval {
+        /// What to measure.
+        #[command(subcommand)]
+        what: Eval,
+    },
     /// Read every declaration and say what is wrong, offline
     Check,
     /// Explain a setting, stage, prompt, filter chain, marketplace or dataset
@@ -97,4 +103,18 @@ pub enum Verb {
     Doctor,
     /// Remove what a killed run left behind
     Clean,
+}
+
+/// What is measured.
+#[derive(Debug, Subcommand)]
+pub enum Eval {
+    /// Tool selection on the held-out rows of an export: the embedding baseline and the solver
+    Select {
+        /// Suites of eval/
+        #[arg(long = "suite", value_name = "ID", default_values = ["select-10", "select-100"])]
+        suites: Vec<String>,
+        /// JSON lines of further tools, for runs with fewer tools than candidates
+        #[arg(long, value_name = "FILE")]
+        tools: Option<PathBuf>,
+    },
 }

@@ -40,6 +40,8 @@ pub struct Config {
     pub rollout: Rollout,
     /// Stage export.
     pub export: Export,
+    /// Files to use instead of a pinned download.
+    pub assets: BTreeMap<String, PathBuf>,
     /// The embedding model.
     pub embedding: Embedding,
     /// Which model plays which role.

@@ -76,6 +76,12 @@ fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSet
         Failure::usage(format!("model `{name}` has no name at its endpoint"))
             .hint(format!("set OPENAI_MODEL or `--set models.{name}.model=…`"))
     })?;
+    let is_name = |text: &str| text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    if !is_name(&endpoint.api_key_env) {
+        // The value is not shown: it may be the key itself.
+        return Err(Failure::usage(format!("`models.{name}.api_key_env` is no name of a variable"))
+            .hint("it names the variable that holds the key, in capitals; the key itself belongs in no file"));
+    }
     Ok(EndpointSettings {
         base_url: or_env(&endpoint.base_url, "OPENAI_BASE_URL").unwrap_or_else(|| OPENAI.into()),
         model,
@@ -116,6 +122,9 @@ impl Edges {
     /// Edges for these settings; nothing is fetched or started yet.
     pub fn new(config: &Config, unsandboxed: bool, offline: bool) -> Self {
         let mut assets = Assets::new(&config.cache_dir).with_progress(bar());
+        for (id, path) in AssetId::ALL.iter().filter_map(|id| Some((id, config.assets.get(id.as_str())?))) {
+            assets = assets.with_path(*id, path);
+        }
         if !config.embedding.runtime.as_os_str().is_empty() {
             assets = assets.with_path(AssetId::OnnxRuntime, &config.embedding.runtime);
         }

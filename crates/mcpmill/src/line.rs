@@ -9,7 +9,7 @@ use std::{
 use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Pace, Sink, StageError},
-    edge::{Mode, Recorder, WorldSpec},
+    edge::{Mode, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
     record::{ExportRow, Sample, ServerRecord, Tool, Trajectory, Verdict},
@@ -31,7 +31,7 @@ use mcpmill_store::{
     file_hash,
     journal::{Journal, JournalOptions},
     parquet_file::read_all,
-    run_dir::{RunDir, StageInfo, StageState, stage_info},
+    run_dir::{RunDir, RunState, StageInfo, StageState, stage_info},
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -92,6 +92,14 @@ impl Line {
         })?;
         let recorder = Arc::new(Recorder::new(Arc::new(store), config.mode));
         Ok(Self { config, declarations, run, edges, events, cancel, limit, recorder, models: OnceCell::new() })
+    }
+
+    /// Notes whether the run came to its end.
+    ///
+    /// # Errors
+    /// `run.json` cannot be written.
+    pub fn set_state(&mut self, state: RunState) -> Result<(), Failure> {
+        self.run.set_state(state).map_err(|e| Failure::from_error(Exit::Unexpected, &e))
     }
 
     /// Runs one stage, or takes it over when it is done with the same fingerprint.
@@ -287,7 +295,10 @@ impl Line {
     }
 
     /// Opens a stage's folder and journal, lets `work` end its rows, and finishes it.
-    async fn stage<O, F>(&self, folder: &str, fingerprint: &str, verdicts: bool, work: F) -> Result<StageInfo, Failure>
+    ///
+    /// # Errors
+    /// The folder or journal cannot be used, or the work fails.
+    pub async fn stage<O, F>(&self, folder: &str, fingerprint: &str, verdicts: bool, work: F) -> Result<StageInfo, Failure>
     where
         O: Artifact,
         F: AsyncFnOnce(&Context, &dyn Sink<O>) -> Result<Summary, Failure>,
@@ -309,7 +320,12 @@ impl Line {
             recorder: Arc::clone(&self.recorder),
         };
         let before = self.recorder.repeated();
-        let mut summary = match work(&cx, &journal).await {
+        // Downloads and the loading of a model watch no token; dropping them keeps what they have.
+        let worked = tokio::select! {
+            worked = work(&cx, &journal) => worked,
+            () = self.cancel.cancelled() => Err(StageError::Interrupted.into()),
+        };
+        let mut summary = match worked {
             Ok(summary) => summary,
             Err(failure) => {
                 // Rows that failed because something was down are tried again when the run goes on.
@@ -355,7 +371,7 @@ impl Line {
         if let Err(failure) = &models {
             self.events.note(format!("filters that need a model cannot judge: {failure}"));
         }
-        let embedder = self.edges.embedder(&self.recorder).await;
+        let embedder = self.embedder().await;
         if let Err(why) = &embedder {
             self.events.note(format!("filters that need the embedding model cannot judge: {why}"));
         }
@@ -365,8 +381,17 @@ impl Line {
             .map_err(|e| Failure::usage(e.to_string()).hint(format!("see filters/{id}.toml")))
     }
 
-    async fn models(&self) -> Result<&Models, Failure> {
+    /// The models of all roles, made at the first call.
+    ///
+    /// # Errors
+    /// As [`Edges::models`].
+    pub async fn models(&self) -> Result<&Models, Failure> {
         self.models.get_or_try_init(|| self.edges.models(&self.recorder)).await
+    }
+
+    /// The embedding model, or why there is none.
+    pub async fn embedder(&self) -> Result<RecordedEmbedder, String> {
+        self.edges.embedder(&self.recorder).await
     }
 
     fn toolbox(&self) -> Result<Arc<Toolbox>, Failure> {
@@ -374,7 +399,10 @@ impl Line {
     }
 
     /// 0 picks one row at a time for the embedded model, which uses all cores, and 16 for endpoints.
-    fn at_once(&self, configured: usize) -> Result<usize, Failure> {
+    ///
+    /// # Errors
+    /// The generator's model is wrongly declared.
+    pub fn at_once(&self, configured: usize) -> Result<usize, Failure> {
         let local = model_of(&self.config, Role::Generator)?.local && self.config.mode != Mode::Replay;
         Ok(if configured > 0 {
             configured

@@ -54,6 +54,11 @@ impl Setup {
         let here =
             std::env::current_dir().map_err(|e| Failure::environment(format!("failed to find the working folder: {e}")))?;
         let mut config = Config::resolve(global.config.as_deref(), &here, &global.sets)?;
+        let known = mcpmill_clients::assets::AssetId::ALL.map(|id| id.as_str());
+        if let Some(odd) = config.assets.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(Failure::usage(format!("`[assets]` names `{odd}`, which is none"))
+                .hint(format!("assets are {}", known.join(", "))));
+        }
         config.cache_dir = absolute(&here, &cache_dir(&config));
         config.runs_dir = absolute(&here, &config.runs_dir);
         config.exchange_store = if config.exchange_store.as_os_str().is_empty() {
@@ -77,7 +82,39 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     if from > to {
         return Err(Failure::usage(format!("`--from {from}` comes after `--to {to}`")));
     }
-    let (mut run, words) = open(&setup, choice)?;
+    let plan = if from == Stage::Discover && to > Stage::Harvest {
+        Some(crate::commands::plan::words(&setup.config, &setup.declarations)?)
+    } else {
+        None
+    };
+    in_run(setup, choice, async |line| {
+        if let Some(plan) = plan {
+            line.events.note(plan);
+        }
+        line.set_state(RunState::Unfinished)?;
+        for stage in Stage::ALL.into_iter().filter(|s| (from..=to).contains(s)) {
+            line.run_stage(stage).await?;
+        }
+        if to < Stage::Export {
+            return Ok(());
+        }
+        // The report first: a run that is finished has one.
+        report::write(&line.run, &line.config.export.datasets)?;
+        line.set_state(RunState::Finished)
+    })
+    .await
+}
+
+/// Opens the run that `choice` finds, lets `work` do its part in it, and writes the report.
+///
+/// # Errors
+/// The run cannot be opened, or the work fails.
+pub async fn in_run(
+    setup: Setup,
+    choice: Choice,
+    work: impl AsyncFnOnce(&mut Line) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (run, words) = open(&setup, choice)?;
     run.write_config(&shareable(&setup.config)).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
     let (events, stream) = Events::channel();
     let log = run.path().join("events.jsonl");
@@ -88,19 +125,13 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
         let count = setup.declarations.from_folder.len();
         events.note(format!("{count} declarations of this folder replace or add to the built-in ones"));
     }
-    if from == Stage::Discover && to > Stage::Harvest {
-        events.note(crate::commands::plan::words(&setup.config, &setup.declarations)?);
-    }
-    run.set_state(RunState::Unfinished).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
     let Setup { config, declarations, global } = setup;
     let edges = Edges::new(&config, global.unsandboxed, global.offline);
     let datasets = config.export.datasets.clone();
     let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit)?;
-    let outcome = each(&line, from, to).await;
-    if outcome.is_ok() && to == Stage::Export {
-        line.run.set_state(RunState::Finished).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
-    }
-    report::write(&line.run, &datasets)?;
+    let outcome = work(&mut line).await;
+    // What ended the work is told before what is wrong with the report.
+    let outcome = outcome.and(report::write(&line.run, &datasets));
     let path = line.run.path().to_owned();
     drop(line);
     if outcome.is_ok() {
@@ -109,13 +140,6 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     drop(events);
     quiet(reporter).await;
     outcome
-}
-
-async fn each(line: &Line, from: Stage, to: Stage) -> Result<(), Failure> {
-    for stage in Stage::ALL.into_iter().filter(|s| (from..=to).contains(s)) {
-        line.run_stage(stage).await?;
-    }
-    Ok(())
 }
 
 /// The reporter ends when the last sender of events is gone.
@@ -168,9 +192,14 @@ fn fingerprint(setup: &Setup) -> Result<String, Failure> {
     let config = &setup.config;
     let models: Vec<String> = Role::ALL.into_iter().map(|r| model_of(config, r).map(|m| m.name)).collect::<Result<_, _>>()?;
     let generate = &config.generate;
+    let marketplaces = config.discover.marketplaces.iter().map(|id| format!("marketplaces/{id}.toml"));
+    let datasets = config.export.datasets.iter().map(|name| format!("datasets/{name}/"));
+    let used: Vec<String> = marketplaces.chain(datasets).collect();
+    let folders = ["marketplaces/worlds/", "marketplaces/locks/", "prompts/", "filters/"];
+    let used: Vec<&str> = used.iter().map(String::as_str).chain(folders).collect();
     Ok(content_hash(&json!({
         "mcpmill": env!("CARGO_PKG_VERSION"),
-        "declarations": setup.declarations.hash(&[""]),
+        "declarations": setup.declarations.hash(&used),
         "limit": setup.global.limit,
         "marketplaces": config.discover.marketplaces,
         "harvest": [config.harvest.max_pages, config.harvest.max_tools],

@@ -54,6 +54,8 @@ async fn the_whole_line_and_its_replay() {
     assert_eq!(tree(&folder.run()), tree(&run));
     assert_eq!(model.requests().await, asked);
     assert_eq!(common::processes(&folder.path().to_string_lossy()), Vec::<String>::new(), "no process survives");
+
+    selection_is_measured(&folder, &model);
 }
 
 fn sums_close(run: &std::path::Path, name: &str) {
@@ -108,6 +110,35 @@ fn published(rows: &[ExportRow]) {
         let call = row.messages[1].tool_calls()[0].function.name.clone();
         assert!(tools.iter().any(|t| t["function"]["name"] == call), "the called tool is offered");
         assert_eq!(row.live == "ok", row.messages.len() == 3, "{row:?}");
+    }
+}
+
+/// The embedding baseline and a model that calls tools, among 10 and, filled up from a file, 100.
+fn selection_is_measured(folder: &Folder, model: &ScriptedEndpoint) {
+    let tool = |i: u32| {
+        format!("{{\"name\":\"extra_{i}\",\"description\":\"Does thing number {i}\",\"input_schema\":{{\"type\":\"object\"}}}}\n")
+    };
+    folder.write("more.jsonl", &(0..120).map(tool).collect::<String>());
+    let args = ["eval", "select", "--tools", "more.jsonl", "--format", "json"];
+    let output = ok(&mut folder.with_model(&model.base_url(), &args));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("select-100: filled up with 90 tools"), "{said}");
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let row = |suite: &str, who: &str| {
+        let found = rows.iter().find(|r| r["suite"] == suite && r["model"].as_str().unwrap().starts_with(who));
+        found.unwrap_or_else(|| panic!("{suite} {who}: {rows:?}"))["scores"].clone()
+    };
+    for (suite, candidates) in [("select-10", 10), ("select-100", 100)] {
+        for who in ["embedding", "stand-in"] {
+            let scores = row(suite, who);
+            assert_eq!(scores["fewest_candidates"], candidates);
+            assert!(
+                scores["tool"]["n"].as_u64() > Some(0) && scores["tool"]["low"].as_f64() <= scores["tool"]["value"].as_f64(),
+                "{scores}"
+            );
+        }
+        assert_eq!(row(suite, "embedding")["tasks_hash"], row(suite, "stand-in")["tasks_hash"], "all choose among the same");
+        assert_eq!(row(suite, "stand-in")["parse_failures"]["hits"], 0);
     }
 }
 

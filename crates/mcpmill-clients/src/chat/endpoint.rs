@@ -10,6 +10,7 @@ use std::{
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use mcpmill_core::canonical::content_hash;
 use mcpmill_core::edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Class, Format};
 use reqwest::{StatusCode, header};
 use serde_json::{Map, Value};
@@ -115,7 +116,7 @@ impl Endpoint {
             .build()
             .map_err(|e| fail(e.without_url().to_string()))?;
         Ok(Self {
-            name: format!("{}@{}", settings.model, shown_url(&settings.base_url)),
+            name: name_of(&settings),
             url,
             client,
             limiter: settings.requests_per_minute.map(|n| RateLimiter::direct(Quota::per_minute(n))),
@@ -125,11 +126,10 @@ impl Endpoint {
         })
     }
 
-    async fn once(&self, request: &ChatRequest, attempts: u32) -> Result<ChatReply, ChatError> {
+    async fn once(&self, request: &ChatRequest, binding: Binding, attempts: u32) -> Result<ChatReply, ChatError> {
         if let Some(limiter) = &self.limiter {
             limiter.until_ready().await;
         }
-        let binding = if self.words_only.load(Ordering::Relaxed) { Binding::Words } else { Binding::Schema };
         let body = wire::body(&self.settings.model, request, binding, &self.settings.extra);
         let response = self.client.post(self.url.clone()).json(&body).send().await.map_err(|e| self.network(&e, attempts))?;
         let status = response.status();
@@ -158,7 +158,12 @@ impl Endpoint {
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        // A provider that echoes the key in its complaint must not bring it into outcomes and logs.
+        Ok(match &self.settings.key {
+            Some(Secret(key)) if key.len() > 5 => text.replace(key.as_str(), "[key]"),
+            _ => text,
+        })
     }
 
     fn network(&self, error: &reqwest::Error, attempts: u32) -> ChatError {
@@ -190,7 +195,8 @@ impl ChatModel for Endpoint {
         }
         let _slot = self.slots.acquire().await.map_err(|e| self.error(ChatErrorKind::Internal, e.to_string(), None, 0))?;
         let attempts = AtomicU32::new(0);
-        let next = || self.once(request, attempts.fetch_add(1, Ordering::Relaxed) + 1);
+        let binding = if self.words_only.load(Ordering::Relaxed) { Binding::Words } else { Binding::Schema };
+        let next = || self.once(request, binding, attempts.fetch_add(1, Ordering::Relaxed) + 1);
         let backoff =
             ExponentialBuilder::default().with_jitter().with_max_times(self.settings.retries).with_max_delay(LONGEST_PAUSE);
         let outcome = next
@@ -202,10 +208,12 @@ impl ChatModel for Endpoint {
             })
             .await;
         match outcome {
-            // An endpoint without schema binding says 400; from then on the schema is told in words.
+            // An endpoint without schema binding says 400; when it then answers to words, it is told in
+            // words from then on.
             Err(error) if error.kind == ChatErrorKind::Rejected && self.can_fall_back(request) => {
+                let told = self.once(request, Binding::Words, attempts.load(Ordering::Relaxed) + 1).await.map_err(|_| error)?;
                 self.words_only.store(true, Ordering::Relaxed);
-                self.once(request, attempts.load(Ordering::Relaxed) + 1).await
+                Ok(told)
             }
             outcome => outcome,
         }
@@ -224,10 +232,20 @@ fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// A base URL without what could be a secret.
+/// Model, endpoint and, where the requests carry further fields, a hash of these: all that the answers depend on.
+fn name_of(settings: &EndpointSettings) -> String {
+    let extra = if settings.extra.is_empty() { String::new() } else { format!("+{}", &content_hash(&settings.extra)[..8]) };
+    format!("{}@{}{extra}", settings.model, shown_url(&settings.base_url))
+}
+
+/// A base URL without what could be a secret, and without the `/v1` that all have.
 fn shown_url(base: &str) -> String {
     match reqwest::Url::parse(base) {
-        Ok(url) => format!("{}{}", url.host_str().unwrap_or_default(), url.port().map(|p| format!(":{p}")).unwrap_or_default()),
+        Ok(url) => {
+            let port = url.port().map(|p| format!(":{p}")).unwrap_or_default();
+            let path = url.path().trim_end_matches('/');
+            format!("{}{port}{}", url.host_str().unwrap_or_default(), path.strip_suffix("/v1").unwrap_or(path))
+        }
         Err(_) => base.chars().take(80).collect(),
     }
 }

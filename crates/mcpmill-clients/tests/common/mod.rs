@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -12,13 +12,14 @@ use mcpmill_clients::{
     cage::{Cage, Host},
 };
 
-/// Kept between runs, so that what is fetched is fetched once.
+/// Shared with the program and the other tests, so that what is fetched is fetched once.
 pub fn cache() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cache")
+    let given = std::env::var_os("MCPMILL_CACHE_DIR");
+    given.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cache"), PathBuf::from)
 }
 
 pub fn assets() -> Assets {
-    Assets::new(cache().join("assets"))
+    Assets::new(cache())
 }
 
 /// The cage of this machine; bubblewrap is fetched where the system has none.

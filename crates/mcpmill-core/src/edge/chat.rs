@@ -199,7 +199,7 @@ impl RecordedChat {
             let reply = self.model.chat(request).await?;
             serde_json::to_value(&reply).map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))
         };
-        let recorded = self.recorder.ask(ExchangeKind::Chat, &question, live).await.map_err(|error| match error {
+        let recorded = self.recorder.ask(ExchangeKind::Chat, &question, |_| true, live).await.map_err(|error| match error {
             ExchangeError::Live(error) => error,
             ExchangeError::NotRecorded { .. } => fail(ChatErrorKind::NotRecorded, error.to_string()),
             ExchangeError::Store(error) => fail(ChatErrorKind::Internal, error.to_string()),

@@ -73,7 +73,7 @@ impl RecordedEmbedder {
             let vector = vectors.first().ok_or_else(|| fail("no vector came back".into()))?;
             Ok(quantise(vector).into())
         };
-        let recorded = self.recorder.ask::<EmbedError, _, _>(ExchangeKind::Embed, &question, live).await;
+        let recorded = self.recorder.ask::<EmbedError, _, _>(ExchangeKind::Embed, &question, |_| true, live).await;
         let reply = recorded.map_err(|e| fail(e.to_string()))?.reply;
         serde_json::from_value(reply).map_err(|e| fail(format!("stored vector cannot be read: {e}")))
     }

@@ -161,6 +161,11 @@ impl Recorder {
         self.mode
     }
 
+    fn serves(&self, kind: ExchangeKind, stored: &Stored, settled: fn(&Value) -> bool) -> bool {
+        let own = stored.own && settled(&stored.exchange.reply);
+        own || self.mode == Mode::Replay || (self.mode == Mode::Reuse && kind.reusable())
+    }
+
     /// Calls that had to be made again because a kill came between sending and answer.
     pub fn repeated(&self) -> u64 {
         self.repeated.load(Ordering::Relaxed)
@@ -168,12 +173,19 @@ impl Recorder {
 
     /// The reply to `request`: the stored one where that is allowed, else that of `live`.
     ///
-    /// A reply this run has received already is always used again, whatever the mode: that is what
-    /// makes a resumed run ask nothing twice. Two callers with one request share one live call.
+    /// A reply this run has received already is used again, whatever the mode: that is what makes a
+    /// resumed run ask nothing twice. Only one that is not `settled`, such as a server that could not
+    /// be started, is asked for again. Two callers with one request share one live call.
     ///
     /// # Errors
     /// The live error, a miss in `Replay`, or a store that fails.
-    pub async fn ask<E, F, Fut>(&self, kind: ExchangeKind, request: &Value, live: F) -> Result<Recorded, ExchangeError<E>>
+    pub async fn ask<E, F, Fut>(
+        &self,
+        kind: ExchangeKind,
+        request: &Value,
+        settled: fn(&Value) -> bool,
+        live: F,
+    ) -> Result<Recorded, ExchangeError<E>>
     where
         E: std::error::Error,
         F: FnOnce() -> Fut,
@@ -183,7 +195,7 @@ impl Recorder {
         let flight = Flight::join(&self.flights, &key);
         let _turn = flight.turn.lock().await;
         match self.store.get(&key)? {
-            Some(stored) if stored.own || self.mode == Mode::Replay || (self.mode == Mode::Reuse && kind.reusable()) => {
+            Some(stored) if self.serves(kind, &stored, settled) => {
                 return Ok(Recorded { reply: stored.exchange.reply, live: false });
             }
             _ if self.mode == Mode::Replay => return Err(ExchangeError::NotRecorded { kind, key }),
@@ -280,7 +292,7 @@ mod tests {
     }
 
     async fn ask(recorder: &Recorder, kind: ExchangeKind, answer: i32) -> Result<Recorded, ExchangeError<io::Error>> {
-        recorder.ask(kind, &json!({"q": 1}), || async move { Ok(json!(answer)) }).await
+        recorder.ask(kind, &json!({"q": 1}), |_| true, || async move { Ok(json!(answer)) }).await
     }
 
     #[tokio::test]
@@ -316,10 +328,15 @@ mod tests {
         let calls = AtomicU64::new(0);
         let one = || async {
             recorder
-                .ask::<io::Error, _, _>(ExchangeKind::Chat, &json!("same"), || async {
-                    tokio::task::yield_now().await;
-                    Ok(json!(calls.fetch_add(1, Ordering::SeqCst)))
-                })
+                .ask::<io::Error, _, _>(
+                    ExchangeKind::Chat,
+                    &json!("same"),
+                    |_| true,
+                    || async {
+                        tokio::task::yield_now().await;
+                        Ok(json!(calls.fetch_add(1, Ordering::SeqCst)))
+                    },
+                )
                 .await
                 .unwrap()
         };
@@ -339,11 +356,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_not_settled_is_asked_for_again() {
+        let recorder = Recorder::new(Arc::new(Memory::default()), Mode::Reuse);
+        let ask = async |answer: &'static str| {
+            let live = || async move { Ok::<_, io::Error>(json!(answer)) };
+            recorder.ask(ExchangeKind::Harvest, &json!(1), |reply| reply != "down", live).await.unwrap().reply
+        };
+        assert_eq!(ask("down").await, json!("down"));
+        assert_eq!(ask("up").await, json!("up"));
+        assert_eq!(ask("other").await, json!("up"));
+    }
+
+    #[tokio::test]
     async fn a_failed_call_leaves_no_note() {
         let store = Arc::new(Memory::default());
         let recorder = Recorder::new(store.clone(), Mode::Reuse);
-        let failed =
-            recorder.ask(ExchangeKind::Chat, &json!({"q": 1}), || async { Err::<Value, _>(io::Error::other("down")) }).await;
+        let failed = recorder
+            .ask(ExchangeKind::Chat, &json!({"q": 1}), |_| true, || async { Err::<Value, _>(io::Error::other("down")) })
+            .await;
         assert!(matches!(failed, Err(ExchangeError::Live(_))));
         assert!(store.noted.lock().unwrap().is_empty());
         ask(&recorder, ExchangeKind::Chat, 1).await.unwrap();

@@ -84,8 +84,11 @@ fn listing(marketplace: &str, index: usize, value: toml::Value) -> Listing {
 
 fn record(marketplace: &str, entry: Entry) -> ServerRecord {
     let launch = Launch::Stdio { command: entry.command, args: entry.args };
-    let plain = entry.env.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false });
-    let secret = entry.secrets.into_iter().map(|name| EnvVar { name, value: None, secret: true });
+    // A value under such a name is taken for a secret and left at the door.
+    let (hidden, open): (Vec<_>, Vec<_>) = entry.env.into_iter().partition(|(name, _)| names_a_secret(name));
+    let plain = open.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false });
+    let hidden = hidden.into_iter().map(|(name, _)| name);
+    let secret = entry.secrets.into_iter().chain(hidden).map(|name| EnvVar { name, value: None, secret: true });
     ServerRecord {
         id: ServerRecord::identify(&launch),
         name: entry.name,
@@ -100,6 +103,11 @@ fn record(marketplace: &str, entry: Entry) -> ServerRecord {
     }
 }
 
+fn names_a_secret(name: &str) -> bool {
+    let name = name.to_uppercase();
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"].iter().any(|word| name.contains(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::parse;
@@ -110,13 +118,14 @@ mod tests {
     #[tokio::test]
     async fn reads_entries_and_reports_the_broken_one() {
         let text = format!(
-            "{HEAD}[[server]]\nname = \"time\"\ncommand = \"uvx\"\nargs = [\"mcp-server-time@1\"]\nenv = {{ A = \"1\" }}\nsecrets = [\"KEY\"]\n\
+            "{HEAD}[[server]]\nname = \"time\"\ncommand = \"uvx\"\nargs = [\"mcp-server-time@1\"]\nenv = {{ A = \"1\", A_TOKEN = \"t0p\" }}\nsecrets = [\"KEY\"]\n\
              [[server]]\nname = \"odd\"\ncommand = \"npx\"\ncolour = \"red\"\n"
         );
         let listings = parse("mine", &text).unwrap().listings().await.unwrap();
         let server = listings[0].server.as_ref().unwrap();
         assert_eq!(listings[0].id, "mine#time");
         assert_eq!(server.env[1], EnvVar { name: "KEY".into(), value: None, secret: true });
+        assert_eq!(server.env[2], EnvVar { name: "A_TOKEN".into(), value: None, secret: true });
         assert_eq!(listings[1].id, "mine#odd");
         assert!(listings[1].server.as_ref().unwrap_err().contains("colour"));
     }

@@ -5,7 +5,7 @@ mod marketplace;
 
 pub use marketplace::{DeclarationError, Listing, Marketplace, parse};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mcpmill_core::{
     drive::{Context, Done, Pace, Sink, StageError, drive},
@@ -17,9 +17,13 @@ use serde::Serialize;
 /// One listing with its place in the merge: rows of the stage.
 #[derive(Clone, Serialize)]
 struct Entry {
+    /// Its place among all listings: two equal ones are still two rows.
+    place: usize,
     listing: Listing,
     /// The server this listing stands for when it is the first of it, with all sources merged.
     merged: Option<ServerRecord>,
+    /// False beyond `--limit`.
+    taken: bool,
 }
 
 impl Row for Entry {
@@ -48,7 +52,7 @@ pub async fn discover(
         return Err(StageError::Empty { stage: cx.stage.clone(), detail: "no marketplace lists a server".into() });
     }
     let mut entries = merge(listings);
-    entries.truncate(limit.unwrap_or(usize::MAX));
+    entries.iter_mut().skip(limit.unwrap_or(usize::MAX)).for_each(|entry| entry.taken = false);
     let pace = Pace { concurrency: 1, max_failure_rate: 0.5 };
     drive(entries, pace, cx, out, |entry| async move { end(entry) }).await
 }
@@ -64,17 +68,26 @@ fn merge(listings: Vec<Listing>) -> Vec<Entry> {
             }
         }
     }
+    let mut ids = HashSet::new();
     listings
         .into_iter()
-        .map(|listing| {
+        .enumerate()
+        .map(|(place, mut listing)| {
+            // A name that occurs twice in a marketplace still names two rows.
+            if !ids.insert(listing.id.clone()) {
+                listing.id = format!("{}#{place}", listing.id);
+            }
             let merged = listing.server.as_ref().ok().and_then(|s| merged.remove(s.id.as_str()));
-            Entry { listing, merged }
+            Entry { place, listing, merged, taken: true }
         })
         .collect()
 }
 
 fn end(entry: Entry) -> Done<ServerRecord> {
     let id = entry.listing.id;
+    if !entry.taken {
+        return Done::none(Outcome::skipped(id, "beyond-limit"));
+    }
     match (entry.listing.server, entry.merged) {
         (Err(cause), _) => Done::none(Outcome::failed(&id, "unreadable-listing", cause)),
         (Ok(_), Some(server)) => Done::kept(&id, vec![server]),
@@ -83,5 +96,23 @@ fn end(entry: Entry) -> Done<ServerRecord> {
             outcome.cause = Some(format!("listed before as {}", server.id));
             Done::none(outcome)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_listings_are_rows_of_their_own_and_one_server() {
+        let text = "kind = \"file\"\ntitle = \"t\"\n".to_owned()
+            + &"[[server]]\nname = \"a\"\ncommand = \"npx\"\nargs = [\"a\"]\n".repeat(3);
+        let listings = futures::executor::block_on(parse("few", &text).unwrap().listings()).unwrap();
+        let entries = merge(listings);
+        let ids: HashSet<&str> = entries.iter().map(Row::row_id).collect();
+        assert_eq!((entries.len(), ids.len()), (3, 3));
+        assert_eq!(entries.iter().filter(|e| e.merged.is_some()).count(), 1);
+        let hashes: HashSet<String> = entries.iter().map(mcpmill_core::canonical::content_hash).collect();
+        assert_eq!(hashes.len(), 3);
     }
 }

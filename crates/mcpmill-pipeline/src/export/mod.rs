@@ -9,14 +9,14 @@ pub use dataset::{Dataset, DatasetError};
 pub use split::{Shares, assign};
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use mcpmill_core::{
     drive::{Context, Done, Pace, Sink, StageError, drive},
     event::Summary,
-    id::{SampleId, ServerId, ToolId},
+    id::{ClusterId, SampleId, ServerId},
     naming::alias,
     record::{Ended, ExportRow, Judgement, Outcome, Row, Sample, ServerRecord, Split, Tool, Trajectory, Verdict},
     toolbox::Toolbox,
@@ -66,7 +66,7 @@ pub async fn export(
 ) -> Result<Summary, StageError> {
     let jobs = sort_out(samples, dataset, sources);
     let splits: BTreeMap<SampleId, Split> = jobs.iter().filter_map(|j| Some((j.sample.id.clone(), j.split?))).collect();
-    let held_out = HeldOut::of(&jobs, &splits);
+    let held_out = HeldOut::of(&jobs, &splits, &sources.toolbox);
     let pace = Pace { concurrency: 1, max_failure_rate: 0.0 };
     drive(jobs, pace, cx, out, |job| {
         let done = end(job, dataset, sources, &held_out);
@@ -105,7 +105,7 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
     let live = match (sources.run.get(&sample.id), sources.passed.get(&sample.id)) {
         (None, _) => "not_run",
         (Some(run), _) if run.ended == Ended::Refused => "refused",
-        (Some(_), None) => return Err("response-valid".into()),
+        (Some(_), None) => return Err(crate::filter::RESPONSE_VALID.into()),
         (Some(_), Some(passed)) if undecided(passed.id.as_str()).is_some() => "unjudged",
         (Some(_), Some(_)) => "ok",
     };
@@ -114,21 +114,25 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
 
 /// Servers and tools that training rows must not even offer.
 struct HeldOut {
-    servers: Vec<ServerId>,
-    tools: Vec<ToolId>,
+    servers: HashSet<ServerId>,
+    /// By cluster: a copy of a held-out tool is that tool.
+    tools: HashSet<ClusterId>,
 }
 
 impl HeldOut {
-    fn of(jobs: &[Job], splits: &BTreeMap<SampleId, Split>) -> Self {
+    fn of(jobs: &[Job], splits: &BTreeMap<SampleId, Split>, toolbox: &Toolbox) -> Self {
+        let held = [Split::UnseenTool, Split::UnseenServer];
+        let tools =
+            jobs.iter().filter(|j| splits.get(&j.sample.id).is_some_and(|s| held.contains(s))).flat_map(|j| &j.sample.tool_ids);
         let in_split = |job: &&Job, split| splits.get(&job.sample.id) == Some(&split);
         Self {
             servers: jobs.iter().filter(|j| in_split(j, Split::UnseenServer)).flat_map(|j| j.sample.server_ids.clone()).collect(),
-            tools: jobs.iter().filter(|j| in_split(j, Split::UnseenTool)).flat_map(|j| j.sample.tool_ids.clone()).collect(),
+            tools: tools.filter_map(|id| toolbox.get(id)).map(|tool| tool.cluster_id.clone()).collect(),
         }
     }
 
     fn admits(&self, tool: &Tool) -> bool {
-        !self.servers.contains(&tool.server_id) && !self.tools.contains(&tool.id)
+        !self.servers.contains(&tool.server_id) && !self.tools.contains(&tool.cluster_id)
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn sample(seed: &Seed, settings: &GenerateSettings, prompts: &G
 }
 
 fn failure(reason: &str, cause: impl Into<String>) -> AskFailure {
-    AskFailure { reason: reason.into(), cause: cause.into(), raw: None }
+    AskFailure { reason: reason.into(), cause: cause.into(), raw: None, answered: false }
 }
 
 impl Making<'_> {
@@ -81,7 +81,7 @@ impl Making<'_> {
         let checker = Schema::compile(&self.schema).map_err(|e| failure("unusable-schema", e.to_string()))?;
         let request = self.instruct().await?;
         let (request, stated) = self.fill_slots(request).await?;
-        let request = if self.settings.evolve { self.evolve(request, &stated).await } else { request };
+        let request = if self.settings.evolve { self.evolve(request, &stated).await? } else { request };
         let arguments = self.call(&request, &checker).await?;
         let tool = &self.seed.tool;
         let call = FunctionCall { name: alias(&tool.name), arguments };
@@ -170,15 +170,15 @@ impl Making<'_> {
             schema: Some(only(&self.schema, parameters)),
             row: self.seed.id.as_str(),
         };
-        ask(&model, &question, &mut self.meter, |reply| match values::placeholder(&reply.replace(['{', '}', '[', ']'], " ")) {
+        ask(&model, &question, &mut self.meter, |reply| match values::placeholder(reply) {
             Some(word) => Err(format!("the values hold the placeholder `{word}`")),
             None => object(reply),
         })
         .await
     }
 
-    /// Rewrites `request` so that it states `missing` too; what the model loses or leaves out is put
-    /// behind it in plain words, so that no value is ever lost.
+    /// Rewrites `request` so that it states `missing` too. Where the model loses a value, short ones
+    /// are put behind the request in plain words; longer ones would read like no person, so the row fails.
     async fn weave(
         &mut self,
         step: &str,
@@ -208,9 +208,8 @@ impl Making<'_> {
                 self.note(step, Some((&prompt, &model)), &text);
                 Ok(text)
             }
-            Err(unusable) if unusable.reason.ends_with("unusable-reply") => {
-                let text =
-                    missing.iter().fold(request, |text, v| format!("{text} Use {} as the {}.", v.text, v.name.replace('_', " ")));
+            Err(failure) if failure.answered && missing.len() == 1 && values::is_plain(&missing[0]) => {
+                let text = format!("{request} Use {} as the {}.", missing[0].text, missing[0].name.replace('_', " "));
                 self.note("append", None, &text);
                 Ok(text)
             }
@@ -218,20 +217,21 @@ impl Making<'_> {
         }
     }
 
-    /// Step 3. One evolution; where the model cannot do it the request stays as it is.
-    async fn evolve(&mut self, request: String, stated: &[values::Named]) -> String {
+    /// Step 3. One evolution; where the model cannot do it the request stays as it is. A model that
+    /// cannot be asked is another matter: the row fails.
+    async fn evolve(&mut self, request: String, stated: &[values::Named]) -> Result<String, AskFailure> {
         let evolved = match self.settings.profile {
-            Profile::Full => self.rewrite(&request, stated).await,
-            Profile::Small if seed_of(self.seed.id.as_str()).is_multiple_of(2) => match self.one_more(&request, stated).await {
+            Profile::Full => self.rewrite(&request, stated).await?,
+            Profile::Small if seed_of(self.seed.id.as_str()).is_multiple_of(2) => match self.one_more(&request, stated).await? {
                 Some(text) => Some(text),
-                None => self.context(&request).await,
+                None => self.context(&request).await?,
             },
-            Profile::Small => self.context(&request).await,
+            Profile::Small => self.context(&request).await?,
         };
-        evolved.unwrap_or(request)
+        Ok(evolved.unwrap_or(request))
     }
 
-    async fn rewrite(&mut self, request: &str, stated: &[values::Named]) -> Option<String> {
+    async fn rewrite(&mut self, request: &str, stated: &[values::Named]) -> Result<Option<String>, AskFailure> {
         let prompt = self.prompts.evolve.clone();
         let model = self.role(&prompt);
         let kept: Vec<&str> = stated.iter().map(|v| v.text.as_str()).collect();
@@ -242,20 +242,20 @@ impl Making<'_> {
             schema: None,
             row: self.seed.id.as_str(),
         };
-        let text = ask(&model, &question, &mut self.meter, |reply| {
+        let rewritten = ask(&model, &question, &mut self.meter, |reply| {
             let text = object(reply)?.get("request").and_then(Value::as_str).unwrap_or_default().to_owned();
             match values::missing(stated, &text).first() {
                 Some(lost) => Err(format!("the rewrite lost `{}`", lost.text)),
                 None => Ok(text),
             }
         })
-        .await
-        .ok()?;
+        .await;
+        let Some(text) = AskFailure::tolerate(rewritten)? else { return Ok(None) };
         self.note("evolve:rewrite", Some((&prompt, &model)), &text);
-        Some(text)
+        Ok(Some(text))
     }
 
-    async fn context(&mut self, request: &str) -> Option<String> {
+    async fn context(&mut self, request: &str) -> Result<Option<String>, AskFailure> {
         let prompt = self.prompts.context.clone();
         let model = self.role(&prompt);
         let question = Question {
@@ -266,27 +266,30 @@ impl Making<'_> {
         };
         let accept =
             |reply: &str| if reply.contains('?') { Err("the context asks something".into()) } else { Ok(reply.to_owned()) };
-        let sentence = ask(&model, &question, &mut self.meter, accept).await.ok()?;
+        let answer = ask(&model, &question, &mut self.meter, accept).await;
+        let Some(sentence) = AskFailure::tolerate(answer)? else { return Ok(None) };
         let text = format!("{sentence} {request}");
         self.note("evolve:context", Some((&prompt, &model)), &text);
-        Some(text)
+        Ok(Some(text))
     }
 
     /// Weaves the value of one more, optional parameter in.
-    async fn one_more(&mut self, request: &str, stated: &[values::Named]) -> Option<String> {
+    async fn one_more(&mut self, request: &str, stated: &[values::Named]) -> Result<Option<String>, AskFailure> {
         let needed = required(&self.schema);
         let scalar = |name: &String| matches!(self.schema["properties"][name]["type"].as_str(), Some("string" | "integer"));
         let optional: Vec<String> =
             property_names(&self.schema).into_iter().filter(|n| !needed.contains(n) && scalar(n)).collect();
-        let name = optional.get((seed_of(self.seed.id.as_str()) as usize / 2) % optional.len().max(1))?.clone();
-        let value = self.slots(request, std::slice::from_ref(&name)).await.ok()?;
+        let chosen = (seed_of(self.seed.id.as_str()) as usize / 2) % optional.len().max(1);
+        let Some(name) = optional.get(chosen) else { return Ok(None) };
+        let value = self.slots(request, std::slice::from_ref(name)).await;
+        let Some(value) = AskFailure::tolerate(value)? else { return Ok(None) };
         let added = values::to_state(&value, &self.schema);
         let missing = values::missing(&added, request);
         if missing.is_empty() {
-            return None;
+            return Ok(None);
         }
         let all: Vec<values::Named> = stated.iter().chain(&added).cloned().collect();
-        self.weave("evolve:optional", request.to_owned(), &all, &missing).await.ok()
+        AskFailure::tolerate(self.weave("evolve:optional", request.to_owned(), &all, &missing).await)
     }
 
     /// Step 4. The call of the known tool, bound to its schema.

@@ -13,6 +13,8 @@ pub(super) struct Named {
 
 /// Strings longer than this need not stand in a request word for word.
 const LONGEST: usize = 160;
+/// Values with such characters are code: nobody says them, and the rewriting prompt cannot hold them.
+const UNSPOKEN: [char; 6] = ['{', '}', '<', '>', '`', '\n'];
 /// Values of one call that are looked at.
 const MOST: usize = 8;
 
@@ -39,7 +41,7 @@ pub(super) fn to_state(arguments: &Map<String, Value>, schema: &Value) -> Vec<Na
 
 fn collect(name: &str, value: &Value, out: &mut Vec<Named>) {
     match value {
-        Value::String(text) if !text.trim().is_empty() && text.chars().count() <= LONGEST => {
+        Value::String(text) if !text.trim().is_empty() && text.chars().count() <= LONGEST && !text.contains(UNSPOKEN) => {
             out.push(Named { name: name.to_owned(), text: text.trim().to_owned() });
         }
         Value::Number(number) => out.push(Named { name: name.to_owned(), text: number.to_string() }),
@@ -78,30 +80,34 @@ fn normal(text: &str) -> String {
     plain.flat_map(char::to_lowercase).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Words that give away a made-up value.
-const PLACEHOLDERS: [&str; 16] = [
-    "path/to",
-    "/path/",
-    "your_",
-    "your-",
-    "<",
-    ">",
-    "[",
-    "{",
-    "...",
-    "…",
-    "placeholder",
-    "lorem ipsum",
-    "xxx",
-    "foo bar",
-    "tbd",
-    "n/a",
-];
+/// Whether a value and its name can stand in a plain sentence: a word or number, a name of plain words.
+pub(super) fn is_plain(value: &Named) -> bool {
+    let word = !value.text.contains(char::is_whitespace) && value.text.chars().count() <= 40;
+    word && value.name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+}
 
-/// The first placeholder in `text`.
-pub(super) fn placeholder(text: &str) -> Option<&'static str> {
+/// What gives away a made-up value, as a part of any word, and as a whole word.
+const PLACEHOLDER_PARTS: [&str; 8] = ["path/to", "/path/", "your_", "your-", "placeholder", "lorem ipsum", "foo bar", "…"];
+const PLACEHOLDER_WORDS: [&str; 4] = ["n/a", "tbd", "xxx", "..."];
+
+/// The first placeholder in `text`, `<name>` and `[your name]` among them.
+pub(super) fn placeholder(text: &str) -> Option<String> {
     let text = text.to_lowercase();
-    PLACEHOLDERS.into_iter().find(|p| text.contains(p))
+    let part = PLACEHOLDER_PARTS.into_iter().find(|p| text.contains(p)).map(str::to_owned);
+    let mut words = text.split(|c: char| c.is_whitespace() || "\"'(),;:".contains(c));
+    part.or_else(|| words.find(|word| PLACEHOLDER_WORDS.contains(word)).map(str::to_owned)).or_else(|| bracketed(&text))
+}
+
+/// A word in angle brackets, or words in square brackets that speak of "your" or "the".
+fn bracketed(text: &str) -> Option<String> {
+    let inside = |open: char, close: char| {
+        text.split(open).skip(1).filter_map(move |rest| rest.split_once(close)).map(|(inner, _)| inner.trim())
+    };
+    let angle =
+        inside('<', '>').find(|inner| !inner.is_empty() && inner.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c)));
+    let square =
+        inside('[', ']').find(|inner| inner.starts_with("your ") || inner.starts_with("the ") || inner.starts_with("insert "));
+    angle.or(square).map(str::to_owned)
 }
 
 /// Takes out optional arguments that are empty, or that the request does not state: noise that
@@ -159,7 +165,11 @@ mod tests {
 
     #[test]
     fn placeholders_are_seen() {
-        assert_eq!(placeholder("read path/to/file"), Some("path/to"));
-        assert_eq!(placeholder("read notes.md"), None);
+        for bad in ["read path/to/file", "mail <name>", "for [your city]", "size: n/a", "wait ..."] {
+            assert!(placeholder(bad).is_some(), "{bad}");
+        }
+        for good in ["read notes/april.md", "reunion/april.txt", "select * from t where units > 10", "[1, 2]", "a < b > c.d"] {
+            assert_eq!(placeholder(good), None, "{good}");
+        }
     }
 }

@@ -40,6 +40,10 @@ pub fn check(setup: &Setup) -> Result<(), Failure> {
         let name = folder.trim_start_matches("datasets/").to_owned();
         findings.push(finding(format!("{folder}/"), all.dataset(&name).map(|_| Vec::new())));
     }
+    for id in all.ids("eval", ".toml") {
+        let text = all.text(&format!("eval/{id}.toml")).unwrap_or_default();
+        findings.push(Finding { file: format!("eval/{id}.toml"), faults: super::eval::fault(text).into_iter().collect() });
+    }
     let policy = Policy::new(setup.config.rollout.refuse.clone());
     findings.push(Finding {
         file: "rollout.refuse".into(),

@@ -3,14 +3,15 @@
 mod check;
 mod clean;
 mod doctor;
+pub mod eval;
 mod explain;
 mod init;
 pub mod plan;
 
 use crate::{
-    cli::{Cli, Verb},
+    cli::{Cli, Eval, Verb},
     error::Failure,
-    run::{Choice, Setup, stages},
+    run::{Choice, Setup, in_run, stages},
     stage::Stage,
 };
 
@@ -26,14 +27,22 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
     let setup = Setup::load(cli.global)?;
     match cli.verb {
         Verb::Run { from, to, new } => {
-            let choice = match (new, from) {
-                (true, _) => Choice::New,
-                (false, Some(stage)) if stage > Stage::Discover => Choice::Named,
-                (false, _) => Choice::Continue,
+            let later = from.is_some_and(|stage| stage > Stage::Discover);
+            if new && (later || setup.global.run != "latest") {
+                return Err(Failure::usage("`--new` begins at the first stage of a new run")
+                    .hint("leave out `--new`, or `--from` and `--run`"));
+            }
+            let choice = if new {
+                Choice::New
+            } else if later || setup.global.run != "latest" {
+                Choice::Named
+            } else {
+                Choice::Continue
             };
             stages(setup, from.unwrap_or(Stage::Discover), to.unwrap_or(Stage::Export), choice).await
         }
-        Verb::Discover => stages(setup, Stage::Discover, Stage::Discover, Choice::Continue).await,
+        Verb::Discover if setup.global.run == "latest" => stages(setup, Stage::Discover, Stage::Discover, Choice::Continue).await,
+        Verb::Discover => one(setup, Stage::Discover).await,
         Verb::Harvest => one(setup, Stage::Harvest).await,
         Verb::Generate => one(setup, Stage::Generate).await,
         Verb::Filter { chain } => {
@@ -49,6 +58,10 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
         }
         Verb::Rollout => one(setup, Stage::Rollout).await,
         Verb::Export => one(setup, Stage::Export).await,
+        Verb::Eval { what: Eval::Select { suites, tools } } => {
+            let format = setup.global.format;
+            in_run(setup, Choice::Named, async |line| eval::eval_select(line, &suites, tools.as_deref(), format).await).await
+        }
         Verb::Check => check::check(&setup),
         Verb::Explain { what } => explain::explain(&setup, &what),
         Verb::Doctor => doctor::doctor(&setup).await,
