@@ -252,3 +252,125 @@ impl Failures {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    use super::*;
+    use crate::edge::{Exchange, Exchanges, Mode, StoreError, Stored};
+
+    struct NoStore;
+
+    impl Exchanges for NoStore {
+        fn get(&self, _: &str) -> Result<Option<Stored>, StoreError> {
+            Ok(None)
+        }
+        fn begin(&self, _: &str) -> Result<bool, StoreError> {
+            Ok(false)
+        }
+        fn put(&self, exchange: Exchange, _: bool) -> Result<Exchange, StoreError> {
+            Ok(exchange)
+        }
+        fn abandon(&self, _: &str) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    #[derive(Serialize)]
+    struct Number(String);
+
+    impl Row for Number {
+        fn row_id(&self) -> &str {
+            &self.0
+        }
+    }
+
+    #[derive(Default)]
+    struct Kept(Mutex<HashMap<String, Outcome>>);
+
+    impl Sink<u8> for Kept {
+        fn seen(&self, hash: &str) -> Option<(Outcome, u64)> {
+            self.0.lock().unwrap().get(hash).map(|o| (o.clone(), 0))
+        }
+        fn accept(&self, hash: &str, done: Done<u8>) -> Result<(), SinkError> {
+            self.0.lock().unwrap().insert(hash.to_owned(), done.outcome);
+            Ok(())
+        }
+    }
+
+    fn numbers(count: usize) -> Vec<Number> {
+        (0..count).map(|i| Number(format!("row_{i}"))).collect()
+    }
+
+    fn context() -> Context {
+        let recorder = Arc::new(Recorder::new(Arc::new(NoStore), Mode::Reuse));
+        Context { stage: "3-generate".into(), events: Events::channel().0, cancel: CancellationToken::new(), recorder }
+    }
+
+    const PACE: Pace = Pace { concurrency: 4, max_failure_rate: 0.5 };
+
+    #[tokio::test]
+    async fn a_dead_provider_is_noticed_after_some_twenty_rows() {
+        let asked = AtomicU64::new(0);
+        let out = Kept::default();
+        let error = drive(numbers(5000), PACE, &context(), &out, |n| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            async move { Done::<u8>::none(Outcome::failed(n.0, "model-failed", "it is down")) }
+        })
+        .await
+        .unwrap_err();
+        assert!(asked.load(Ordering::SeqCst) < 30, "{} rows were tried", asked.load(Ordering::SeqCst));
+        assert!(error.to_string().contains("model-failed: it is down"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn rows_that_were_not_tried_do_not_hide_failures() {
+        let out = Kept::default();
+        let end = |n: Number| async move {
+            let failed = n.0.ends_with('7');
+            Done::<u8>::none(if failed { Outcome::failed(n.0, "f", "c") } else { Outcome::skipped(n.0, "s") })
+        };
+        assert!(matches!(
+            drive(numbers(20), PACE, &context(), &out, end).await,
+            Err(StageError::TooManyFailures { failed: 2, .. })
+        ));
+    }
+
+    #[tokio::test]
+    async fn rows_that_ended_before_are_counted_and_not_done_again() {
+        let (cx, out) = (context(), Kept::default());
+        let work = |n: Number| async move { Done::<u8>::kept(&n.0, vec![]) };
+        drive(numbers(3), PACE, &cx, &out, work).await.unwrap();
+        let again = AtomicU64::new(0);
+        let summary = drive(numbers(5), PACE, &cx, &out, |n| {
+            again.fetch_add(1, Ordering::SeqCst);
+            work(n)
+        })
+        .await
+        .unwrap();
+        assert_eq!((summary.input_rows, summary.kept, again.into_inner()), (5, 5, 2));
+    }
+
+    #[tokio::test]
+    async fn cancelling_keeps_what_has_ended() {
+        let (cx, out) = (context(), Kept::default());
+        let pace = Pace { concurrency: 1, ..PACE };
+        let ended = drive(numbers(9), pace, &cx, &out, |n| {
+            let cancel = cx.cancel.clone();
+            async move {
+                if n.0 == "row_4" {
+                    cancel.cancel();
+                    std::future::pending::<()>().await;
+                }
+                Done::<u8>::kept(&n.0, vec![])
+            }
+        })
+        .await;
+        assert!(matches!(ended, Err(StageError::Interrupted)));
+        assert_eq!(out.0.into_inner().unwrap().len(), 4);
+    }
+}

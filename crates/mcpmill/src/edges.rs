@@ -150,8 +150,7 @@ impl Edges {
     pub async fn cage(&self) -> Result<Cage, Failure> {
         let host = Host::discover().await;
         let fail = |e: mcpmill_clients::cage::CageError| {
-            let hint =
-                format!("{}; `--unsandboxed` runs third-party programs without a cage, which is your choice to make", e.hint());
+            let hint = e.hint();
             Failure::from_error(Exit::Environment, &e).hint(hint)
         };
         if self.unsandboxed {

@@ -12,7 +12,7 @@ use mcpmill_core::{
     edge::{Mode, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
-    record::{ExportRow, Sample, ServerRecord, Tool, Trajectory, Verdict},
+    record::{ExportRow, Judgement, Sample, ServerRecord, Tool, Trajectory, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
@@ -42,7 +42,7 @@ use crate::{
     declarations::Declarations,
     edges::{Edges, embedder_name, model_of},
     error::{Exit, Failure},
-    publish,
+    publish, speed,
     stage::Stage,
 };
 
@@ -67,6 +67,7 @@ pub struct Line {
     pub limit: Option<usize>,
     recorder: Arc<Recorder>,
     models: OnceCell<Models>,
+    estimated: OnceCell<()>,
 }
 
 impl Line {
@@ -91,7 +92,18 @@ impl Line {
             }
         })?;
         let recorder = Arc::new(Recorder::new(Arc::new(store), config.mode));
-        Ok(Self { config, declarations, run, edges, events, cancel, limit, recorder, models: OnceCell::new() })
+        Ok(Self {
+            config,
+            declarations,
+            run,
+            edges,
+            events,
+            cancel,
+            limit,
+            recorder,
+            models: OnceCell::new(),
+            estimated: OnceCell::new(),
+        })
     }
 
     /// Notes whether the run came to its end.
@@ -156,6 +168,24 @@ impl Line {
         .await
     }
 
+    /// Says once how long the embedded model will take; an endpoint's speed is seen while it works.
+    ///
+    /// # Errors
+    /// The model cannot be had or does not answer.
+    pub async fn estimate(&self) -> Result<(), Failure> {
+        let local = model_of(&self.config, Role::Generator)?.local;
+        if !local || self.config.mode == Mode::Replay {
+            return Ok(());
+        }
+        let say = async || {
+            let model = self.models().await?.role(Role::Generator);
+            let words = speed::estimate(model, self.config.generate.samples).await;
+            self.events.note(words.map_err(|e| Failure::from_error(Exit::Environment, &e))?);
+            Ok(())
+        };
+        self.estimated.get_or_try_init(say).await.copied()
+    }
+
     async fn generate(&self) -> Result<StageInfo, Failure> {
         let tools = self.input::<Tool>(Stage::Harvest)?;
         let servers = self.input::<ServerRecord>(Stage::Discover)?;
@@ -187,6 +217,7 @@ impl Line {
         let inputs = [self.path_of::<Tool>(Stage::Harvest), self.path_of::<ServerRecord>(Stage::Discover)];
         let print = self.fingerprint(Stage::Generate, &knobs, &files, &inputs)?;
         self.stage::<Sample, _>(Stage::Generate.folder(), &print, false, async |cx, out| {
+            self.estimate().await?;
             generate(tools, &settings, &prompts, self.models().await?, cx, out).await.map_err(Failure::from)
         })
         .await
@@ -206,11 +237,13 @@ impl Line {
         let pace = Pace { concurrency: self.at_once(self.config.filter.concurrency)?, max_failure_rate: 0.5 };
         let inputs = [self.path_of::<Sample>(Stage::Generate), self.path_of::<Tool>(Stage::Harvest)];
         let print = self.chain_fingerprint(Stage::FilterSamples, "function-call", &inputs)?;
-        self.stage::<Sample, _>(Stage::FilterSamples.folder(), &print, true, async |cx, out| {
+        let work = async |cx: &Context, out: &dyn Sink<Sample>| {
             let chain = self.chain("function-call", &toolbox).await?;
-            filter_samples(samples, &chain, toolbox, pace, cx, out).await.map_err(Failure::from)
-        })
-        .await
+            filter_samples(samples, &chain, Arc::clone(&toolbox), pace, cx, out).await.map_err(Failure::from)
+        };
+        let info = self.stage(Stage::FilterSamples.folder(), &print, true, work).await?;
+        self.tell_unjudged(Stage::FilterSamples)?;
+        Ok(info)
     }
 
     async fn rollout(&self) -> Result<StageInfo, Failure> {
@@ -246,11 +279,25 @@ impl Line {
         let pace = Pace { concurrency: self.at_once(self.config.filter.concurrency)?, max_failure_rate: 0.5 };
         let inputs = [self.path_of::<Trajectory>(Stage::Rollout), self.path_of::<Sample>(Stage::FilterSamples)];
         let print = self.chain_fingerprint(Stage::FilterTrajectories, "trajectory", &inputs)?;
-        self.stage::<Trajectory, _>(Stage::FilterTrajectories.folder(), &print, true, async |cx, out| {
+        let work = async |cx: &Context, out: &dyn Sink<Trajectory>| {
             let chain = self.chain("trajectory", &toolbox).await?;
-            filter_trajectories(trajectories, &samples, &chain, toolbox, pace, cx, out).await.map_err(Failure::from)
-        })
-        .await
+            filter_trajectories(trajectories, &samples, &chain, Arc::clone(&toolbox), pace, cx, out).await.map_err(Failure::from)
+        };
+        let info = self.stage(Stage::FilterTrajectories.folder(), &print, true, work).await?;
+        self.tell_unjudged(Stage::FilterTrajectories)?;
+        Ok(info)
+    }
+
+    /// Says how many rows a filter could not judge, and why: such a stage looks finished.
+    fn tell_unjudged(&self, stage: Stage) -> Result<(), Failure> {
+        let mut counts: BTreeMap<String, (u64, String)> = BTreeMap::new();
+        for verdict in self.input::<Verdict>(stage)?.into_iter().filter(|v| v.judgement == Judgement::Unjudged) {
+            counts.entry(verdict.filter).or_insert((0, verdict.reason)).0 += 1;
+        }
+        for (filter, (count, reason)) in counts {
+            self.events.note(format!("{stage}: {filter} could not judge {count} rows, the first because of: {reason}"));
+        }
+        Ok(())
     }
 
     async fn export(&self, name: &str) -> Result<StageInfo, Failure> {
@@ -273,6 +320,10 @@ impl Line {
                 export(samples, &dataset, &sources, cx, out).await.map_err(Failure::from)
             })
             .await?;
+        if info.output_rows == 0 {
+            return Err(Failure::new(Exit::Failures, format!("dataset `{name}` has no rows: every sample was dropped"))
+                .hint(format!("the reasons are in `{folder}/outcomes.parquet` and in report.json")));
+        }
         publish::publish(&self.run.path().join(folder), &dataset, card, &self.run.info().id)?;
         Ok(info)
     }

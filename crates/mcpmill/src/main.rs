@@ -11,6 +11,7 @@ mod publish;
 mod report;
 mod reporter;
 mod run;
+mod speed;
 mod stage;
 
 use std::process::ExitCode;

@@ -90,6 +90,9 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     in_run(setup, choice, async |line| {
         if let Some(plan) = plan {
             line.events.note(plan);
+            if crate::commands::plan::model_is_here(&line.config) {
+                line.estimate().await?;
+            }
         }
         line.set_state(RunState::Unfinished)?;
         for stage in Stage::ALL.into_iter().filter(|s| (from..=to).contains(s)) {

@@ -188,6 +188,14 @@ impl RecordedChat {
         self.model.model()
     }
 
+    /// One live answer past the store, to measure how fast the model is. Nothing may use its text.
+    ///
+    /// # Errors
+    /// As [`ChatModel::chat`].
+    pub async fn probe(&self, request: &ChatRequest) -> Result<ChatReply, ChatError> {
+        self.model.chat(request).await
+    }
+
     /// One answer, stored or live.
     ///
     /// # Errors

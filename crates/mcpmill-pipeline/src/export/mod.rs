@@ -124,9 +124,12 @@ impl HeldOut {
         let held = [Split::UnseenTool, Split::UnseenServer];
         let tools =
             jobs.iter().filter(|j| splits.get(&j.sample.id).is_some_and(|s| held.contains(s))).flat_map(|j| &j.sample.tool_ids);
-        let in_split = |job: &&Job, split| splits.get(&job.sample.id) == Some(&split);
+        // A near copy of a held-out server is that server, whether or not it has samples.
+        let clusters = split::server_clusters(toolbox);
+        let far = jobs.iter().filter(|j| splits.get(&j.sample.id) == Some(&Split::UnseenServer));
+        let far: HashSet<&String> = far.flat_map(|j| &j.sample.server_ids).filter_map(|s| clusters.get(s)).collect();
         Self {
-            servers: jobs.iter().filter(|j| in_split(j, Split::UnseenServer)).flat_map(|j| j.sample.server_ids.clone()).collect(),
+            servers: clusters.iter().filter(|(_, cluster)| far.contains(cluster)).map(|(server, _)| server.clone()).collect(),
             tools: tools.filter_map(|id| toolbox.get(id)).map(|tool| tool.cluster_id.clone()).collect(),
         }
     }

@@ -69,7 +69,7 @@ fn draw(names: BTreeSet<String>, share: f64) -> BTreeSet<String> {
 }
 
 /// Servers that share at least half of the smaller one's tools are one cluster, named by its first member.
-fn server_clusters(toolbox: &Toolbox) -> HashMap<ServerId, String> {
+pub(super) fn server_clusters(toolbox: &Toolbox) -> HashMap<ServerId, String> {
     let mut tools: BTreeMap<&ServerId, BTreeSet<&ClusterId>> = BTreeMap::new();
     let mut offered_by: BTreeMap<&ClusterId, BTreeSet<&ServerId>> = BTreeMap::new();
     for tool in toolbox.all() {

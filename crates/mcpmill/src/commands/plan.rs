@@ -48,6 +48,12 @@ pub fn words(config: &Config, declarations: &Declarations) -> Result<String, Fai
     Ok(lines.join("\n"))
 }
 
+/// Whether the embedded model plays a part and its file is here, so that its speed can be measured.
+pub fn model_is_here(config: &Config) -> bool {
+    let assets = Assets::new(&config.cache_dir);
+    local(config).is_some_and(|id| matches!(assets.status(id), Status::Present(_)))
+}
+
 fn local(config: &Config) -> Option<AssetId> {
     match config.models.get("local") {
         Some(crate::config::Model::Local(local)) if model_of(config, Role::Generator).is_ok_and(|m| m.local) => {
