@@ -50,7 +50,7 @@ async fn work(tool: Tool, recorder: &Recorder, asked: &AtomicU64) -> Done<Sample
         asked.fetch_add(1, Ordering::SeqCst);
         Ok::<_, io::Error>(json!(format!("use {}", tool.name)))
     };
-    let reply = recorder.ask(ExchangeKind::Call, &json!({"tool": tool.id}), live).await.unwrap().reply;
+    let reply = recorder.ask(ExchangeKind::Call, &json!({"tool": tool.id}), |_| true, live).await.unwrap().reply;
     let instruction = reply.as_str().unwrap().to_owned();
     let id = tool.id.as_str();
     let mut done = if tool.name.ends_with('3') {

@@ -98,13 +98,12 @@ pub(super) fn placeholder(text: &str) -> Option<String> {
     part.or_else(|| words.find(|word| PLACEHOLDER_WORDS.contains(word)).map(str::to_owned)).or_else(|| bracketed(&text))
 }
 
-/// A word in angle brackets, or words in square brackets that speak of "your" or "the".
+/// Words right inside angle brackets (`a < b` is none), or in square brackets that speak of "your" or "the".
 fn bracketed(text: &str) -> Option<String> {
-    let inside = |open: char, close: char| {
-        text.split(open).skip(1).filter_map(move |rest| rest.split_once(close)).map(|(inner, _)| inner.trim())
-    };
-    let angle =
-        inside('<', '>').find(|inner| !inner.is_empty() && inner.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c)));
+    let inside =
+        |open: char, close: char| text.split(open).skip(1).filter_map(move |rest| rest.split_once(close)).map(|(inner, _)| inner);
+    let joined = |inner: &str| !inner.is_empty() && inner.trim() == inner;
+    let angle = inside('<', '>').find(|inner| joined(inner) && inner.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c)));
     let square =
         inside('[', ']').find(|inner| inner.starts_with("your ") || inner.starts_with("the ") || inner.starts_with("insert "));
     angle.or(square).map(str::to_owned)

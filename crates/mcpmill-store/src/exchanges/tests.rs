@@ -238,7 +238,7 @@ async fn a_killed_live_run_asks_nothing_twice_and_a_new_one_asks_again() {
     let ask = async |run: &str, answer: u32| {
         let recorder = Recorder::new(Arc::new(SqliteExchanges::open(&path, run).unwrap()), Mode::Live);
         let live = || async move { Ok::<_, io::Error>(json!(answer)) };
-        let recorded = recorder.ask(ExchangeKind::Call, &json!({"tool": "t"}), live).await.unwrap();
+        let recorded = recorder.ask(ExchangeKind::Call, &json!({"tool": "t"}), |_| true, live).await.unwrap();
         (recorded.reply, recorded.live)
     };
     assert_eq!(ask("a", 1).await, (json!(1), true));
