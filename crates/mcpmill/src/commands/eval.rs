@@ -240,7 +240,9 @@ async fn measure(line: &Line, suite: &str, model: &str, chooser: &Chooser, tasks
         read_all(&path.join("predictions.parquet")).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
     let scores = score(&predictions, hash);
     let text = format!("{:#}\n", json!({ "suite": suite, "model": model, "scores": scores }));
-    line.run.write(&format!("{folder}/metrics.json"), text.as_bytes()).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    let file = path.join("metrics.json");
+    std::fs::write(&file, text)
+        .map_err(|e| Failure::new(Exit::Unexpected, format!("failed to write `{}`: {e}", file.display())))?;
     Ok(Row { suite: suite.to_owned(), model: model.to_owned(), scores })
 }
 
