@@ -5,6 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use mcpmill_clients::assets::AssetId;
 use mcpmill_core::{canonical::content_hash, event::Events};
 use mcpmill_pipeline::models::Role;
 use mcpmill_store::run_dir::{RunDir, RunState, latest, unfinished};
@@ -54,7 +55,7 @@ impl Setup {
         let here =
             std::env::current_dir().map_err(|e| Failure::environment(format!("failed to find the working folder: {e}")))?;
         let mut config = Config::resolve(global.config.as_deref(), &here, &global.sets)?;
-        let known = mcpmill_clients::assets::AssetId::ALL.map(|id| id.as_str());
+        let known = AssetId::ALL.map(AssetId::as_str);
         if let Some(odd) = config.assets.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(Failure::usage(format!("`[assets]` names `{odd}`, which is none"))
                 .hint(format!("assets are {}", known.join(", "))));
