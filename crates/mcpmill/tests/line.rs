@@ -152,13 +152,9 @@ async fn python_reads(export: &std::path::Path) {
     let python =
         installer.environment("python-readers", &python_readers()).await.unwrap_or_else(|e| panic!("{e}\nhint: {:?}", e.hint()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py");
-    let output = Command::new(&python.command[0])
-        .args(&python.command[1..])
-        .arg(script)
-        .arg(export)
-        .env("HF_HUB_OFFLINE", "1")
-        .output()
-        .unwrap();
+    let command = python.host_command();
+    let output =
+        Command::new(&command[0]).args(&command[1..]).arg(script).arg(export).env("HF_HUB_OFFLINE", "1").output().unwrap();
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     for reader in ["pyarrow", "datasets", "polars", "duckdb"] {

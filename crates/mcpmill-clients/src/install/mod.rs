@@ -42,14 +42,27 @@ pub struct Installation {
     pub command: Vec<String>,
     /// Variables it needs.
     pub env: Vec<(String, String)>,
-    /// Folders it has to see, at the same place as on the host.
-    pub folders: Vec<PathBuf>,
+    /// Its own folder on the host, seen at [`PREFIX`].
+    pub prefix: PathBuf,
+    /// The interpreter's folder, where it is none of the system's; seen at the same place as on the host.
+    pub interpreter: Option<PathBuf>,
 }
 
+/// Where a package is installed and found in the cage: the same on every machine, so that nothing a
+/// server says tells where the cache of this one is.
+pub const PREFIX: &str = "/opt/server";
+
 impl Installation {
-    /// Its folders as read-only binds.
+    /// What it has to see, as read-only binds.
     pub fn binds(&self) -> Vec<Bind> {
-        self.folders.iter().map(|folder| Bind { host: folder.clone(), inside: folder.clone(), writable: false }).collect()
+        let bind = |host: &PathBuf, inside: &Path| Bind { host: host.clone(), inside: inside.to_owned(), writable: false };
+        let interpreter = self.interpreter.iter().map(|folder| bind(folder, folder));
+        interpreter.chain([bind(&self.prefix, Path::new(PREFIX))]).collect()
+    }
+
+    /// The command as paths of the host, for programs of our own choice that need no cage.
+    pub fn host_command(&self) -> Vec<String> {
+        self.command.iter().map(|part| part.replace(PREFIX, &self.prefix.to_string_lossy())).collect()
     }
 }
 
@@ -181,7 +194,7 @@ pub fn python_readers() -> Lock {
 /// The mark of a whole installation.
 const READY: &str = "ready.json";
 /// Changes when installations of an earlier mcpmill cannot be used any more.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 fn fingerprint(lock: &Lock, interpreter: &Interpreter) -> String {
     content_hash(&(FORMAT, lock.hash(), &interpreter.program, &interpreter.version))

@@ -12,7 +12,7 @@ use mcpmill_core::{
 };
 
 use super::{
-    InstallErrorKind, Installation, kept_lock,
+    InstallErrorKind, Installation, PREFIX, kept_lock,
     lock::{Lock, npm_manifest, pypi_input},
     program,
 };
@@ -21,6 +21,10 @@ use crate::{
     cage::{Cage, Interpreter},
 };
 
+/// Where the installer's cache is inside the cage.
+const CACHE: &str = "/opt/cache";
+/// Where uv is inside the cage.
+const UV: &str = "/opt/uv";
 /// Bytes an installation may take.
 const DISK_BYTES: u64 = 2 << 30;
 /// Characters of an installer's complaint that are kept.
@@ -81,16 +85,16 @@ impl Site<'_> {
         self.npm("npm ci", &["npm", "ci", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund"], &prefix).await?;
         let path = program::npm(self.package, &prefix).map_err(InstallErrorKind::NoProgram)?;
         let command = if program::is_script(&path, "node", &["js", "mjs", "cjs"]) {
-            vec![text(&self.interpreter.program), text(&path)]
+            vec![text(&self.interpreter.program), inside(&prefix, &path)]
         } else {
-            vec![text(&path)]
+            vec![inside(&prefix, &path)]
         };
-        Ok(Installation { command, env: Vec::new(), folders: self.folders(prefix) })
+        Ok(self.installation(command, Vec::new(), prefix))
     }
 
     async fn install_pypi(&self, prefix: PathBuf) -> Result<Installation, InstallErrorKind> {
         let venv = prefix.join("venv");
-        let (python, own) = (text(&self.interpreter.program), text(&venv.join("bin/python")));
+        let (python, own) = (text(&self.interpreter.program), inside(&prefix, &venv.join("bin/python")));
         self.uv("uv venv", &["venv", "--no-project", "--python", &python, "venv"], &prefix).await?;
         let args = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--compile-bytecode"];
         let target = ["--python", &own, "-r", "requirements.txt"];
@@ -99,29 +103,33 @@ impl Site<'_> {
             Some("python" | "python3") => vec![own],
             _ => {
                 let path = program::pypi(self.package, &venv).map_err(InstallErrorKind::NoProgram)?;
-                if program::is_script(&path, "python", &["py"]) { vec![own, text(&path)] } else { vec![text(&path)] }
+                if program::is_script(&path, "python", &["py"]) {
+                    vec![own, inside(&prefix, &path)]
+                } else {
+                    vec![inside(&prefix, &path)]
+                }
             }
         };
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", venv.join("bin").display());
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", inside(&prefix, &venv.join("bin")));
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let env = vec![
             set("PATH", &path),
-            set("VIRTUAL_ENV", &text(&venv)),
+            set("VIRTUAL_ENV", &inside(&prefix, &venv)),
             set("PYTHONDONTWRITEBYTECODE", "1"),
             set("PYTHONUNBUFFERED", "1"),
         ];
-        Ok(Installation { command, env, folders: self.folders(prefix) })
+        Ok(self.installation(command, env, prefix))
     }
 
-    fn folders(&self, prefix: PathBuf) -> Vec<PathBuf> {
-        self.interpreter.shown().map(Path::to_owned).into_iter().chain([prefix]).collect()
+    fn installation(&self, command: Vec<String>, env: Vec<(String, String)>, prefix: PathBuf) -> Installation {
+        Installation { command, env, prefix, interpreter: self.interpreter.shown().map(Path::to_owned) }
     }
 
     async fn npm(&self, step: &'static str, command: &[&str], workdir: &Path) -> Result<(), InstallErrorKind> {
         let cache = self.cache.join("npm");
-        let env =
-            [("npm_config_cache", text(&cache)), ("npm_config_update_notifier", "false".to_owned()), ("CI", "1".to_owned())];
-        self.step(step, command.iter().map(|&part| part.to_owned()).collect(), workdir, &cache, &env, &[]).await
+        let set = |value: &str| value.to_owned();
+        let env = [("npm_config_cache", set(CACHE)), ("npm_config_update_notifier", set("false")), ("CI", set("1"))];
+        self.step(step, command.iter().map(|&part| part.to_owned()).collect(), workdir, &cache, &env, None).await
     }
 
     async fn uv(&self, step: &'static str, args: &[&str], workdir: &Path) -> Result<(), InstallErrorKind> {
@@ -129,15 +137,15 @@ impl Site<'_> {
         let uv = fs::canonicalize(uv)?;
         let cache = self.cache.join("uv");
         let env = [
-            ("UV_CACHE_DIR", text(&cache)),
+            ("UV_CACHE_DIR", CACHE.to_owned()),
             ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
             ("UV_NO_CONFIG", "1".to_owned()),
             // Cache and prefix are different mounts in the cage.
             ("UV_LINK_MODE", "copy".to_owned()),
             ("UV_NO_PROGRESS", "1".to_owned()),
         ];
-        let command = std::iter::once(text(&uv)).chain(args.iter().map(|&arg| arg.to_owned())).collect();
-        self.step(step, command, workdir, &cache, &env, &[uv]).await
+        let command = std::iter::once(UV).chain(args.iter().copied()).map(str::to_owned).collect();
+        self.step(step, command, workdir, &cache, &env, Some(uv)).await
     }
 
     async fn step(
@@ -147,19 +155,19 @@ impl Site<'_> {
         workdir: &Path,
         cache: &Path,
         env: &[(&str, String)],
-        programs: &[PathBuf],
+        uv: Option<PathBuf>,
     ) -> Result<(), InstallErrorKind> {
         fs::create_dir_all(cache)?;
-        let same = |path: &Path, writable| Bind { host: path.to_owned(), inside: path.to_owned(), writable };
-        let mut binds = vec![same(workdir, true), same(cache, true)];
-        binds.extend(programs.iter().map(|program| same(program, false)));
-        binds.extend(self.interpreter.shown().map(|prefix| same(prefix, false)));
+        let bind = |path: &Path, inside: &Path, writable| Bind { host: path.to_owned(), inside: inside.to_owned(), writable };
+        let mut binds = vec![bind(workdir, Path::new(PREFIX), true), bind(cache, Path::new(CACHE), true)];
+        binds.extend(uv.map(|uv| bind(&uv, Path::new(UV), false)));
+        binds.extend(self.interpreter.shown().map(|folder| bind(folder, folder, false)));
         let confined = Confined {
             what: format!("{step} of {}", self.package.requirement),
             command,
             binds,
             env: env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-            workdir: Some(workdir.to_owned()),
+            workdir: Some(PathBuf::from(PREFIX)),
             network: true,
             limits: LIMITS,
         };
@@ -186,6 +194,11 @@ fn empty(folder: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => fs::create_dir_all(folder),
     }
+}
+
+/// `path`, which is below `prefix`, as it is seen in the cage.
+fn inside(prefix: &Path, path: &Path) -> String {
+    text(&Path::new(PREFIX).join(path.strip_prefix(prefix).unwrap_or(path)))
 }
 
 fn text(path: &Path) -> String {
