@@ -45,7 +45,7 @@ const OLDEST: (u32, u32) = (0, 7);
 
 /// Runs programs in bubblewrap, or next to the host's own when the user has chosen so.
 ///
-/// Cheap to clone; clones share the thread that starts programs.
+/// Cheap to clone; all cages of a process share the thread that starts programs.
 #[derive(Clone)]
 pub struct Cage {
     wall: Wall,
@@ -106,8 +106,8 @@ impl Cage {
 
     fn new(wall: Wall, host: Host) -> Result<Self, CageError> {
         let spawner =
-            Spawner::start().map_err(|e| CageError::new(CageErrorKind::Broken, format!("no thread can be started: {e}")))?;
-        Ok(Self { wall, host: Arc::new(host), spawner: Arc::new(spawner), outside: Arc::default(), disk_bytes: DISK_BYTES })
+            Spawner::of_process().map_err(|e| CageError::new(CageErrorKind::Broken, format!("no thread can be started: {e}")))?;
+        Ok(Self { wall, host: Arc::new(host), spawner, outside: Arc::default(), disk_bytes: DISK_BYTES })
     }
 
     /// The same cage with another bound on what a program may add to its writable folders.

@@ -94,6 +94,8 @@ impl Cage {
         let status = std::os::fd::AsRawFd::as_raw_fd(&writer);
         inherit.push(writer);
         let mut command = piped(bubblewrap, Stdio::piped());
+        // Programs inside can read this command line; where the cache is, is none of their business.
+        command.arg0("bwrap");
         command.args(["--json-status-fd", &status.to_string(), "--args", &args.to_string(), "--"]).env_clear();
         command.args(["/bin/sh", "-c", &input.gate(), "gate"]).args(&program.command);
         let mut child = self

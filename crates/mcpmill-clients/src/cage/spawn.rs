@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     os::fd::{BorrowedFd, OwnedFd},
-    sync::mpsc,
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
 };
 
@@ -14,7 +14,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Starts programs from one thread that lives as long as any cage.
+/// Starts programs from one thread, the same for all cages of the process.
 ///
 /// `--die-with-parent` rests on PR_SET_PDEATHSIG, and the kernel's "parent" is the *thread* that
 /// forked: a cage started from `spawn_blocking` would be killed when the pool lets its idle thread
@@ -32,8 +32,14 @@ struct Job {
 }
 
 impl Spawner {
-    /// Starts the thread.
-    pub(super) fn start() -> io::Result<Self> {
+    /// The spawner of this process; its thread is started at the first call.
+    pub(super) fn of_process() -> io::Result<Arc<Self>> {
+        static ONLY: Mutex<Option<Arc<Spawner>>> = Mutex::new(None);
+        let mut only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spawner) = only.as_ref() {
+            return Ok(Arc::clone(spawner));
+        }
+        // Before the first program: later it would take from one what it is to inherit.
         keep_to_ourselves();
         let (jobs, waiting) = mpsc::channel::<Job>();
         thread::Builder::new().name("mcpmill-spawn".to_owned()).spawn(move || {
@@ -41,7 +47,7 @@ impl Spawner {
                 job.work();
             }
         })?;
-        Ok(Self { jobs })
+        Ok(Arc::clone(only.insert(Arc::new(Self { jobs }))))
     }
 
     /// Starts `command`, which inherits `inherit` under the same numbers and no other descriptor.
