@@ -2,7 +2,7 @@
 
 use mcpmill_core::{
     canonical::sha256_hex,
-    edge::{ChatRequest, Finish, Format, RecordedChat},
+    edge::{ChatErrorKind, ChatRequest, Finish, Format, RecordedChat},
     record::{Outcome, Usage},
     schema::Schema,
     text::clipped,
@@ -18,12 +18,14 @@ const SEED_STEP: u64 = 1_000_003;
 const RAW_KEPT: usize = 2000;
 
 /// What calls for one row used so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Meter {
     /// Tokens and money of live calls; stored replies are free.
     pub usage: Usage,
     /// Requests that were sent.
     pub attempts: u32,
+    /// Why a model could not be asked at all: it is down, or the reply to replay is not recorded.
+    pub unreachable: Option<String>,
 }
 
 /// Why a prompt brought nothing.
@@ -111,6 +113,10 @@ pub async fn ask<T>(
         };
         let replied = model.chat(&request).await.map_err(|e| {
             meter.attempts += e.attempts;
+            // What a model refuses or garbles it will refuse again: that is an answer of a kind.
+            if !matches!(e.kind, ChatErrorKind::Rejected | ChatErrorKind::Malformed) {
+                meter.unreachable.get_or_insert_with(|| e.to_string());
+            }
             fail("model-failed", e.to_string(), e.raw)
         })?;
         if replied.live {

@@ -3,24 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail here")]
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    drive::{Context, Done, Pace, Sink, SinkError},
-    edge::{
-        ChatError, ChatModel, ChatReply, ChatRequest, EmbedError, Embedder, Exchange, Exchanges, Finish, Mode, RecordedChat,
-        RecordedEmbedder, Recorder, StoreError, Stored,
-    },
-    event::Events,
+    drive::{Context, Done, Pace},
+    edge::{EmbedError, Embedder, RecordedEmbedder},
     id::{SampleId, ServerId, TrajectoryId},
     naming::alias,
     record::{
-        Ended, FunctionCall, Judgement, Message, Outcome, OutcomeKind, PolicyDecision, Sample, SampleKind, Tool, ToolCall,
-        ToolDraft, ToolResult, Trajectory, Usage, Verdict,
+        Ended, FunctionCall, Judgement, Message, OutcomeKind, PolicyDecision, Sample, SampleKind, Tool, ToolCall, ToolDraft,
+        ToolResult, Trajectory, Verdict,
     },
     toolbox::Toolbox,
 };
@@ -29,39 +22,11 @@ use mcpmill_pipeline::{
     models::Models,
     prompt::Prompt,
 };
+use mcpmill_testkit::{Kept, Scripted, context, recorder};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-/// Forgets everything: these tests are not about the store.
-struct Forgetful;
-
-impl Exchanges for Forgetful {
-    fn get(&self, _: &str) -> Result<Option<Stored>, StoreError> {
-        Ok(None)
-    }
-    fn begin(&self, _: &str) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-    fn put(&self, exchange: Exchange, _: bool) -> Result<Exchange, StoreError> {
-        Ok(exchange)
-    }
-    fn abandon(&self, _: &str) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
-
-/// Answers every prompt with the same text.
-struct Says(String);
-
-#[async_trait]
-impl ChatModel for Says {
-    fn model(&self) -> &str {
-        "says"
-    }
-    async fn chat(&self, _: &ChatRequest) -> Result<ChatReply, ChatError> {
-        Ok(ChatReply { content: self.0.clone(), tool_calls: vec![], finish: Finish::Stop, usage: Usage::default(), attempts: 1 })
-    }
-}
+/// What a judge says that is down.
+const DOWN: &str = "(down)";
 
 /// Vectors by word count of a few marker words.
 struct Words;
@@ -76,19 +41,6 @@ impl Embedder for Words {
             ["read", "file", "weather", "please", "disk"].map(|w| text.to_lowercase().matches(w).count() as f32).to_vec()
         };
         Ok(texts.iter().map(vector).collect())
-    }
-}
-
-/// Keeps what a stage ends with.
-struct Kept<O>(Mutex<Vec<Done<O>>>);
-
-impl<O: Send> Sink<O> for Kept<O> {
-    fn seen(&self, _: &str) -> Option<(Outcome, u64)> {
-        None
-    }
-    fn accept(&self, _: &str, done: Done<O>) -> Result<(), SinkError> {
-        self.0.lock().unwrap().push(done);
-        Ok(())
     }
 }
 
@@ -125,9 +77,11 @@ struct Bench {
 
 /// A chain of one step, judged by a model that says `says`.
 fn bench(step: &str, says: Option<&str>, embedder: bool, tools: Vec<Tool>) -> Bench {
-    let recorder = Arc::new(Recorder::new(Arc::new(Forgetful), Mode::Reuse));
     let toolbox = Arc::new(Toolbox::new(tools));
-    let model = |text: &str| RecordedChat::new(Arc::new(Says(text.into())), Arc::clone(&recorder));
+    let model = |text: &str| {
+        let text = text.to_owned();
+        Scripted::new(move |_| Some(text.clone()).filter(|text| text != DOWN)).recorded()
+    };
     let prompt = |id: &str| {
         let text = match id {
             "pick" => include_str!("../../../prompts/pick.md"),
@@ -138,27 +92,22 @@ fn bench(step: &str, says: Option<&str>, embedder: bool, tools: Vec<Tool>) -> Be
         Some(Prompt::parse(id, text).unwrap())
     };
     let parts = Parts {
-        embedder: if embedder {
-            Ok(RecordedEmbedder::new(Arc::new(Words), Arc::clone(&recorder)))
-        } else {
-            Err("not here".into())
-        },
+        embedder: if embedder { Ok(RecordedEmbedder::new(Arc::new(Words), recorder())) } else { Err("not here".into()) },
         models: says.map(|text| Models::new(model(text), HashMap::new())).ok_or_else(|| "down".into()),
         toolbox: Arc::clone(&toolbox),
         prompt: &prompt,
     };
     let chain = Chain::parse("test", &format!("[[step]]\nname = \"it\"\n{step}\n"), &parts).unwrap();
-    let cx = Context { stage: "4-filter".into(), events: Events::channel().0, cancel: CancellationToken::new(), recorder };
-    Bench { toolbox, cx, chain }
+    Bench { toolbox, cx: context("4-filter"), chain }
 }
 
-const PACE: Pace = Pace { concurrency: 2, max_failure_rate: 0.0 };
+const PACE: Pace = Pace { concurrency: 2, max_failure_rate: 1.0 };
 
 impl Bench {
     async fn judge(&self, sample: Sample) -> (OutcomeKind, Verdict) {
-        let out = Kept(Mutex::new(Vec::new()));
+        let out = Kept::default();
         filter_samples(vec![sample], &self.chain, Arc::clone(&self.toolbox), PACE, &self.cx, &out).await.unwrap();
-        let done = out.0.into_inner().unwrap().remove(0);
+        let done = out.ends().remove(0);
         let kept = done.outcome.outcome == OutcomeKind::Kept;
         assert_eq!(kept, done.rows.len() == 1);
         (done.outcome.outcome, done.verdicts[0].clone())
@@ -176,11 +125,11 @@ impl Bench {
             response_verdict: None,
         };
         let samples = HashMap::from([(sample.id.clone(), sample.clone())]);
-        let out = Kept(Mutex::new(Vec::new()));
+        let out = Kept::default();
         filter_trajectories(vec![trajectory], &samples, &self.chain, Arc::clone(&self.toolbox), PACE, &self.cx, &out)
             .await
             .unwrap();
-        let done = out.0.into_inner().unwrap().remove(0);
+        let done = out.ends().remove(0);
         let reason = done.verdicts.first().map(|v| v.reason.split(':').next().unwrap().to_owned()).unwrap_or_default();
         (done, reason)
     }
@@ -293,6 +242,27 @@ async fn response_valid() {
     let silent = bench(step, None, false, vec![plain]);
     let (done, reason) = silent.respond(&sample, Ended::Answer, Some(text("fine"))).await;
     assert_eq!((done.outcome.outcome, reason.as_str()), (OutcomeKind::Kept, "unjudged"));
+}
+
+/// A row whose judge is down must not pass for judged: its stage would be sealed without it.
+#[tokio::test]
+async fn a_judge_that_cannot_be_asked_fails_the_row() {
+    let tool = tool("read", None);
+    let others =
+        vec![tool.clone(), Tool { cluster_id: mcpmill_core::id::ClusterId("clu_x".into()), ..self::tool("write", None) }];
+    for step in [
+        "kind = \"quality-score\"\nprompt = \"score\"\nmin = 6.0",
+        "kind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\"]\ndistractors = 1\ndrop_when = \"all-miss\"",
+    ] {
+        let bench = bench(step, Some(DOWN), false, others.clone());
+        let (outcome, verdict) = bench.judge(good(&tool)).await;
+        assert_eq!((outcome, verdict.judgement), (OutcomeKind::Failed, Judgement::Unjudged), "{}", verdict.reason);
+    }
+    let bench = bench("kind = \"response-valid\"\nprompt = \"response\"\nlongest = 50", Some(DOWN), false, vec![tool.clone()]);
+    let answer = ToolResult { content: json!([{"type": "text", "text": "fine"}]), structured_content: None, is_error: false };
+    let (done, _) = bench.respond(&good(&tool), Ended::Answer, Some(answer)).await;
+    assert_eq!((done.outcome.outcome, done.rows.len()), (OutcomeKind::Failed, 0));
+    assert!(done.outcome.cause.unwrap().contains("no answer"));
 }
 
 #[test]

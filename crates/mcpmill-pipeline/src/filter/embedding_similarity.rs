@@ -23,7 +23,7 @@ impl Filter for EmbeddingSimilarity {
         &self.name
     }
 
-    async fn judge(&self, case: &Case<'_>, _: &mut Meter) -> Verdict {
+    async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict {
         let bench = Bench { subject: case.subject, filter: &self.name };
         let embedder = match &self.embedder {
             Ok(embedder) => embedder,
@@ -35,7 +35,10 @@ impl Filter for EmbeddingSimilarity {
         }
         let (a, b) = match (embedder.embed(&case.sample.instruction).await, embedder.embed(description).await) {
             (Ok(a), Ok(b)) => (a, b),
-            (Err(error), _) | (_, Err(error)) => return bench.unjudged(error.to_string()),
+            (Err(error), _) | (_, Err(error)) => {
+                meter.unreachable.get_or_insert_with(|| error.to_string());
+                return bench.unjudged(error.to_string());
+            }
         };
         // Four digits: more would differ between processors and mean nothing.
         let score = (f64::from(cosine(&a, &b)) * 1e4).round() / 1e4;

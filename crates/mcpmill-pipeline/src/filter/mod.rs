@@ -18,7 +18,7 @@ use mcpmill_core::{
     drive::{Context, Done, Pace, Sink, StageError, drive},
     event::Summary,
     id::SampleId,
-    record::{Ended, Judgement, Outcome, Row, Sample, Tool, Trajectory, Verdict},
+    record::{Ended, Judgement, Outcome, OutcomeKind, Row, Sample, Tool, Trajectory, Verdict},
 };
 
 use crate::ask::Meter;
@@ -156,22 +156,20 @@ async fn judge(chain: &Chain, case: &Case<'_>) -> (Vec<Verdict>, Meter) {
     (verdicts, meter)
 }
 
-/// The end of a judged row: dropped by a step, kept, or kept with steps that could not decide.
+/// The end of a judged row: dropped by a step, kept, or kept with steps that could not decide. A row
+/// whose judge could not be asked at all has failed: its stage does not pass for finished, and a
+/// later run asks again.
 fn done<T: Row>(row: T, (verdicts, meter): (Vec<Verdict>, Meter)) -> Done<T> {
     let id = row.row_id().to_owned();
     let dropped = verdicts.iter().find(|v| v.judgement == Judgement::Drop);
     let undecided: Vec<&str> =
         verdicts.iter().filter(|v| v.judgement == Judgement::Unjudged).map(|v| v.filter.as_str()).collect();
-    let (mut outcome, rows) = match dropped {
-        Some(verdict) => {
-            let mut outcome = Outcome::dropped(id, verdict.filter.clone());
-            outcome.cause = Some(verdict.reason.clone());
-            (outcome, Vec::new())
-        }
-        None => (Outcome::kept(id), vec![row]),
+    let outcome = match (dropped, &meter.unreachable) {
+        (Some(verdict), _) => Outcome { cause: Some(verdict.reason.clone()), ..Outcome::dropped(id, verdict.filter.clone()) },
+        (None, Some(cause)) => Outcome::failed(id, "model-failed", cause.clone()),
+        (None, None) if undecided.is_empty() => Outcome::kept(id),
+        (None, None) => Outcome { reason: format!("unjudged: {}", undecided.join(", ")), ..Outcome::kept(id) },
     };
-    if dropped.is_none() && !undecided.is_empty() {
-        outcome.reason = format!("unjudged: {}", undecided.join(", "));
-    }
+    let rows = if outcome.outcome == OutcomeKind::Kept { vec![row] } else { Vec::new() };
     Done { outcome: outcome.with_usage(meter.usage, meter.attempts), rows, verdicts }
 }

@@ -1,0 +1,129 @@
+//! Stand-ins for the edges of the world, for tests of one stage.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use mcpmill_core::{
+    drive::{Context, Done, Sink, SinkError},
+    edge::{
+        ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Exchange, Exchanges, Finish, Mode, RecordedChat, Recorder,
+        StoreError, Stored,
+    },
+    event::Events,
+    record::{Outcome, Usage},
+};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// A store that forgets everything.
+pub struct Forgetful;
+
+impl Exchanges for Forgetful {
+    fn get(&self, _: &str) -> Result<Option<Stored>, StoreError> {
+        Ok(None)
+    }
+
+    fn begin(&self, _: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn put(&self, _: &Exchange) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn abandon(&self, _: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn repeated(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+}
+
+/// What a scripted model answers: a text, or `None` when it is down.
+type Script = dyn Fn(&ChatRequest) -> Option<String> + Send + Sync;
+
+/// A model that answers by a function, and keeps what it was asked.
+pub struct Scripted {
+    script: Box<Script>,
+    asked: Mutex<Vec<ChatRequest>>,
+}
+
+impl Scripted {
+    /// A model that answers by `script`; `None` is a provider that is down.
+    pub fn new(script: impl Fn(&ChatRequest) -> Option<String> + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { script: Box::new(script), asked: Mutex::default() })
+    }
+
+    /// The kinds of prompts it was asked, in order.
+    pub fn asked(&self) -> Vec<String> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.iter().map(|request| request.prompt_kind.clone()).collect()
+    }
+
+    /// Itself behind a recorder that keeps nothing.
+    pub fn recorded(self: &Arc<Self>) -> RecordedChat {
+        RecordedChat::new(Arc::clone(self) as Arc<dyn ChatModel>, recorder())
+    }
+}
+
+#[async_trait]
+impl ChatModel for Scripted {
+    fn model(&self) -> &str {
+        "scripted"
+    }
+
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatReply, ChatError> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        match (self.script)(request) {
+            Some(content) => {
+                let usage = Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() };
+                Ok(ChatReply { content, tool_calls: Vec::new(), finish: Finish::Stop, usage, attempts: 1 })
+            }
+            None => Err(ChatError {
+                model: "scripted".into(),
+                kind: ChatErrorKind::Network,
+                detail: "no answer".into(),
+                raw: None,
+                attempts: 1,
+            }),
+        }
+    }
+}
+
+/// A recorder that keeps nothing.
+pub fn recorder() -> Arc<Recorder> {
+    Arc::new(Recorder::new(Arc::new(Forgetful), Mode::Reuse))
+}
+
+/// What a stage is told about its surroundings, with nobody listening.
+pub fn context(stage: &str) -> Context {
+    Context { stage: stage.into(), events: Events::channel().0, cancel: CancellationToken::new(), recorder: recorder() }
+}
+
+/// Keeps what a stage ends with.
+pub struct Kept<O>(Mutex<Vec<Done<O>>>);
+
+impl<O> Default for Kept<O> {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl<O> Kept<O> {
+    /// All ends, in the order they came.
+    pub fn ends(self) -> Vec<Done<O>> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Send> Sink<O> for Kept<O> {
+    fn seen(&self, _: &str) -> Option<(Outcome, u64)> {
+        None
+    }
+
+    fn accept(&self, _: &str, done: Done<O>) -> Result<(), SinkError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+        Ok(())
+    }
+}
