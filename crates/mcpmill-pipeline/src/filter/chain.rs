@@ -91,6 +91,12 @@ impl Chain {
         let steps = file.step.into_iter().enumerate().map(build).collect::<Result<_, _>>()?;
         Ok(Self { id: id.to_owned(), steps })
     }
+
+    /// The prompts that the steps of a chain file name; none of a file that cannot be read.
+    pub fn prompts(text: &str) -> Vec<String> {
+        let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
+        steps.iter().filter_map(|step| step.get("prompt")?.as_str()).map(str::to_owned).collect()
+    }
 }
 
 fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {

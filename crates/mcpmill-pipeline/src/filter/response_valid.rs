@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use mcpmill_core::{
+    naming::alias,
     record::{Ended, Message, ToolResult, Trajectory, Verdict},
     schema::Schema,
     text::clipped,
@@ -150,7 +151,7 @@ impl ResponseValid {
             prompt: &self.prompt,
             inputs: json!({
                 "request": case.sample.instruction,
-                "call": format!("{} {arguments}", case.tool.name),
+                "call": format!("{} {arguments}", alias(&case.tool.name)),
                 "response": clipped(text, SHOWN),
             }),
             schema: None,

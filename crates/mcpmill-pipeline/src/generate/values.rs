@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::card::word;
+
 /// A value that a request should state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
@@ -42,9 +44,9 @@ pub(super) fn to_state(arguments: &Map<String, Value>, schema: &Value) -> Vec<Na
 fn collect(name: &str, value: &Value, out: &mut Vec<Named>) {
     match value {
         Value::String(text) if !text.trim().is_empty() && text.chars().count() <= LONGEST && !text.contains(UNSPOKEN) => {
-            out.push(Named { name: name.to_owned(), text: text.trim().to_owned() });
+            out.push(Named { name: word(name), text: text.trim().to_owned() });
         }
-        Value::Number(number) => out.push(Named { name: name.to_owned(), text: number.to_string() }),
+        Value::Number(number) => out.push(Named { name: word(name), text: number.to_string() }),
         Value::Array(items) => items.iter().for_each(|item| collect(name, item, out)),
         Value::Object(map) => map.iter().filter(|(k, _)| !is_expression(k)).for_each(|(k, v)| collect(k, v, out)),
         _ => {}
