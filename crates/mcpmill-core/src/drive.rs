@@ -206,7 +206,6 @@ where
     if too_many(&summary, pace) {
         return Err(failures.error(cx, &summary, rows, pace));
     }
-    summary.repeated = cx.recorder.repeated();
     Ok(summary)
 }
 
@@ -261,24 +260,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::edge::{Exchange, Exchanges, Mode, StoreError, Stored};
-
-    struct NoStore;
-
-    impl Exchanges for NoStore {
-        fn get(&self, _: &str) -> Result<Option<Stored>, StoreError> {
-            Ok(None)
-        }
-        fn begin(&self, _: &str) -> Result<bool, StoreError> {
-            Ok(false)
-        }
-        fn put(&self, exchange: Exchange, _: bool) -> Result<Exchange, StoreError> {
-            Ok(exchange)
-        }
-        fn abandon(&self, _: &str) -> Result<(), StoreError> {
-            Ok(())
-        }
-    }
+    use crate::edge::{Mode, exchange::tests::Memory};
 
     #[derive(Serialize)]
     struct Number(String);
@@ -307,7 +289,7 @@ mod tests {
     }
 
     fn context() -> Context {
-        let recorder = Arc::new(Recorder::new(Arc::new(NoStore), Mode::Reuse));
+        let recorder = Arc::new(Recorder::new(Arc::new(Memory::default()), Mode::Reuse));
         Context { stage: "3-generate".into(), events: Events::channel().0, cancel: CancellationToken::new(), recorder }
     }
 

@@ -4,10 +4,7 @@
 use std::{
     collections::HashMap,
     future::Future,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
@@ -73,27 +70,28 @@ impl Exchange {
 pub struct Stored {
     /// The exchange.
     pub exchange: Exchange,
-    /// True when the run this store was opened for recorded or used it.
+    /// True when the run this store was opened for recorded it.
     pub own: bool,
 }
 
 /// A durable store of exchanges, opened for one run. Calls are short and may block.
 pub trait Exchanges: Send + Sync {
-    /// The stored exchange of this key.
+    /// The stored exchange of this key: this run's own, else the newest of other runs.
     fn get(&self, key: &str) -> Result<Option<Stored>, StoreError>;
 
-    /// Notes that a request is about to be sent. Returns true when the same run noted it before and
-    /// no answer came: a kill lies between, and the call is a repeated one.
-    fn begin(&self, key: &str) -> Result<bool, StoreError>;
+    /// Notes that a request is about to be sent. When the same run noted it before and no answer
+    /// came, a kill lies between, and the call counts as a repeated one.
+    fn begin(&self, key: &str) -> Result<(), StoreError>;
 
-    /// Keeps an exchange and forgets its note. On return it survives a kill of the process.
-    ///
-    /// With `replace` it takes the place of an older one; without, the first stays. Either way the
-    /// exchange that is in the store afterwards is returned.
-    fn put(&self, exchange: Exchange, replace: bool) -> Result<Exchange, StoreError>;
+    /// Keeps an exchange as this run's and forgets its note. On return it survives a kill of the
+    /// process. Other runs keep theirs.
+    fn put(&self, exchange: &Exchange) -> Result<(), StoreError>;
 
     /// Forgets the note of a request that ended without a reply.
     fn abandon(&self, key: &str) -> Result<(), StoreError>;
+
+    /// How often `begin` found a note, over all processes that worked for this run.
+    fn repeated(&self) -> Result<u64, StoreError>;
 }
 
 /// The store could not be read or written.
@@ -147,18 +145,12 @@ pub struct Recorder {
     store: Arc<dyn Exchanges>,
     mode: Mode,
     flights: Turns,
-    repeated: AtomicU64,
 }
 
 impl Recorder {
     /// A recorder over `store`.
     pub fn new(store: Arc<dyn Exchanges>, mode: Mode) -> Self {
-        Self { store, mode, flights: Mutex::default(), repeated: AtomicU64::new(0) }
-    }
-
-    /// How stored exchanges are used.
-    pub fn mode(&self) -> Mode {
-        self.mode
+        Self { store, mode, flights: Mutex::default() }
     }
 
     fn serves(&self, kind: ExchangeKind, stored: &Stored, settled: fn(&Value) -> bool) -> bool {
@@ -166,9 +158,12 @@ impl Recorder {
         own || self.mode == Mode::Replay || (self.mode == Mode::Reuse && kind.reusable())
     }
 
-    /// Calls that had to be made again because a kill came between sending and answer.
-    pub fn repeated(&self) -> u64 {
-        self.repeated.load(Ordering::Relaxed)
+    /// Calls of the run that had to be made again because a kill came between sending and answer.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub fn repeated(&self) -> Result<u64, StoreError> {
+        self.store.repeated()
     }
 
     /// The reply to `request`: the stored one where that is allowed, else that of `live`.
@@ -201,14 +196,12 @@ impl Recorder {
             _ if self.mode == Mode::Replay => return Err(ExchangeError::NotRecorded { kind, key }),
             _ => {}
         }
-        if self.store.begin(&key)? {
-            self.repeated.fetch_add(1, Ordering::Relaxed);
-        }
+        self.store.begin(&key)?;
         match live().await {
             Ok(reply) => {
                 let exchange = Exchange { key, kind, request: request.clone(), reply };
-                let replace = self.mode == Mode::Live || !kind.reusable();
-                Ok(Recorded { reply: self.store.put(exchange, replace)?.reply, live: true })
+                self.store.put(&exchange)?;
+                Ok(Recorded { reply: exchange.reply, live: true })
             }
             Err(error) => {
                 self.store.abandon(&key)?;
@@ -247,8 +240,11 @@ impl Drop for Flight<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io;
+pub(crate) mod tests {
+    use std::{
+        io,
+        sync::atomic::{AtomicU64, Ordering},
+    };
 
     use serde_json::json;
 
@@ -256,10 +252,11 @@ mod tests {
 
     /// An in-memory store; `own` holds the keys this run has used, `noted` those in flight.
     #[derive(Default)]
-    struct Memory {
+    pub(crate) struct Memory {
         kept: Mutex<HashMap<String, Exchange>>,
         own: Mutex<Vec<String>>,
         noted: Mutex<Vec<String>>,
+        repeated: AtomicU64,
     }
 
     impl Exchanges for Memory {
@@ -268,26 +265,28 @@ mod tests {
             Ok(self.kept.lock().unwrap().get(key).map(|e| Stored { exchange: e.clone(), own }))
         }
 
-        fn begin(&self, key: &str) -> Result<bool, StoreError> {
+        fn begin(&self, key: &str) -> Result<(), StoreError> {
             let mut noted = self.noted.lock().unwrap();
             let before = noted.iter().any(|k| k == key);
+            self.repeated.fetch_add(u64::from(before), Ordering::Relaxed);
             noted.push(key.to_owned());
-            Ok(before)
+            Ok(())
         }
 
-        fn put(&self, exchange: Exchange, replace: bool) -> Result<Exchange, StoreError> {
+        fn put(&self, exchange: &Exchange) -> Result<(), StoreError> {
             self.own.lock().unwrap().push(exchange.key.clone());
             self.noted.lock().unwrap().retain(|k| *k != exchange.key);
-            let mut kept = self.kept.lock().unwrap();
-            if replace {
-                kept.insert(exchange.key.clone(), exchange.clone());
-            }
-            Ok(kept.entry(exchange.key.clone()).or_insert(exchange).clone())
+            self.kept.lock().unwrap().insert(exchange.key.clone(), exchange.clone());
+            Ok(())
         }
 
         fn abandon(&self, key: &str) -> Result<(), StoreError> {
             self.noted.lock().unwrap().retain(|k| k != key);
             Ok(())
+        }
+
+        fn repeated(&self) -> Result<u64, StoreError> {
+            Ok(self.repeated.load(Ordering::Relaxed))
         }
     }
 
@@ -352,7 +351,7 @@ mod tests {
         store.begin(&Exchange::key(ExchangeKind::Chat, &json!({"q": 1}))).unwrap();
         let recorder = Recorder::new(store, Mode::Reuse);
         ask(&recorder, ExchangeKind::Chat, 1).await.unwrap();
-        assert_eq!(recorder.repeated(), 1);
+        assert_eq!(recorder.repeated().unwrap(), 1);
     }
 
     #[tokio::test]
@@ -377,6 +376,6 @@ mod tests {
         assert!(matches!(failed, Err(ExchangeError::Live(_))));
         assert!(store.noted.lock().unwrap().is_empty());
         ask(&recorder, ExchangeKind::Chat, 1).await.unwrap();
-        assert_eq!(recorder.repeated(), 0);
+        assert_eq!(recorder.repeated().unwrap(), 0);
     }
 }

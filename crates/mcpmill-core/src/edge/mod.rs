@@ -3,7 +3,7 @@
 
 mod chat;
 mod embed;
-mod exchange;
+pub(crate) mod exchange;
 mod mcp;
 mod process;
 

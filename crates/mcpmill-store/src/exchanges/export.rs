@@ -27,13 +27,16 @@ impl Default for Limits {
     }
 }
 
+/// Prompts repeat themselves over megabytes; files are made rarely and read often.
+const LEVEL: i32 = 15;
+
 /// Writes a file; the order of `exchanges` is kept. Returns their number.
 pub(super) fn write(
     path: &Path,
     exchanges: impl Iterator<Item = Result<Exchange, ExchangesErrorKind>>,
 ) -> Result<u64, ExchangesErrorKind> {
     let (staged, file) = Staged::create(path)?;
-    let mut encoder = zstd::Encoder::new(file, 3)?;
+    let mut encoder = zstd::Encoder::new(file, LEVEL)?;
     let mut count = 0;
     for exchange in exchanges {
         serde_json::to_writer(&mut encoder, &exchange?).map_err(std::io::Error::from)?;
@@ -127,11 +130,15 @@ impl Exchanges for ExchangeFile {
         Ok(self.exchanges.get(key).map(|exchange| Stored { exchange: exchange.clone(), own: false }))
     }
 
-    fn begin(&self, _key: &str) -> Result<bool, StoreError> {
-        Ok(false)
+    fn begin(&self, _key: &str) -> Result<(), StoreError> {
+        Ok(())
     }
 
-    fn put(&self, exchange: Exchange, _replace: bool) -> Result<Exchange, StoreError> {
+    fn repeated(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    fn put(&self, exchange: &Exchange) -> Result<(), StoreError> {
         Err(ExchangesError::new(&self.path, ExchangesErrorKind::ReadOnly(exchange.kind)).into())
     }
 

@@ -14,7 +14,7 @@ use mcpmill_core::edge::{ExchangeKind, StoreError};
 use thiserror::Error;
 
 pub use export::{ExchangeFile, Limits};
-pub use sqlite::{Imported, KindStats, SqliteExchanges};
+pub use sqlite::{Check, Imported, KindStats, SqliteExchanges};
 
 /// Which exchanges to write out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +43,13 @@ impl ExchangesError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self.kind {
-            ExchangesErrorKind::Newer { .. } => Some("use the version of mcpmill that made it, or another `cache` folder"),
+            ExchangesErrorKind::Format { .. } => Some("use the version of mcpmill that made it, or another `cache` folder"),
             ExchangesErrorKind::Foreign | ExchangesErrorKind::Damaged(_) => {
                 Some("move the file away; replies recorded in it will be asked for again")
+            }
+            ExchangesErrorKind::Refused { .. } => Some("export another run, or run the stage that asked for it again"),
+            ExchangesErrorKind::ReadOnly(_) => {
+                Some("a file of exchanges serves `mode = \"replay\"`; name a store for other modes")
             }
             _ => None,
         }
@@ -73,12 +77,12 @@ pub enum ExchangesErrorKind {
     /// The file is a database of something else.
     #[error("the file is a database of another program")]
     Foreign,
-    /// The file was made by a later version.
+    /// The file was made by another version.
     #[error("its format is {found}, this version reads {known}")]
-    Newer {
+    Format {
         /// Format of the file.
         found: i64,
-        /// The newest format this version knows.
+        /// The format this version knows.
         known: i64,
     },
     /// A line of an exported file cannot be used.
@@ -92,6 +96,14 @@ pub enum ExchangesErrorKind {
     /// An exported file is larger than is allowed.
     #[error("more than {0} bytes unpacked")]
     TooLarge(u64),
+    /// An exchange that must not be handed on.
+    #[error("the exchange `{key}` is not handed on: {why}")]
+    Refused {
+        /// Its key.
+        key: String,
+        /// Why not.
+        why: String,
+    },
     /// The file is only read.
     #[error("the file is only read, {} exchanges cannot be added", .0.as_str())]
     ReadOnly(ExchangeKind),

@@ -14,7 +14,7 @@ use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, par
 use super::{ExchangesError, ExchangesErrorKind, Limits, Which, export, pack};
 
 /// The format this version writes (`user_version`).
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 
 /// How long one process waits for another to end its transaction; they take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,15 +22,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Exchanges imported in one transaction, so that no import keeps other processes waiting.
 const IMPORT_ROWS: usize = 500;
 
-/// `run` is the run whose `put` stored the row; `used` are the exchanges a run was given, `inflight`
-/// the requests it has sent and not heard of.
+/// `run` is the run whose `put` stored the row: each run keeps the replies it was given, whatever
+/// others hear later. `used` are the exchanges a run was given, `inflight` the requests it has sent
+/// and not heard of, `repeated` how many of those it had to send again.
 const TABLES: &str = "
     CREATE TABLE exchanges (
-        key TEXT PRIMARY KEY NOT NULL, kind TEXT NOT NULL, request BLOB NOT NULL, reply BLOB NOT NULL,
-        run TEXT NOT NULL, created INTEGER NOT NULL DEFAULT (unixepoch()));
+        key TEXT NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, request BLOB NOT NULL, reply BLOB NOT NULL,
+        created INTEGER NOT NULL DEFAULT (unixepoch()), PRIMARY KEY (key, run));
     CREATE TABLE used (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
     CREATE TABLE inflight (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
-    PRAGMA user_version = 1;";
+    CREATE TABLE repeated (run TEXT PRIMARY KEY NOT NULL, calls INTEGER NOT NULL) WITHOUT ROWID;
+    PRAGMA user_version = 2;";
 
 /// The exchanges in a SQLite file, opened for one run.
 ///
@@ -41,6 +43,9 @@ pub struct SqliteExchanges {
     run: String,
     connection: Mutex<Connection>,
 }
+
+/// Says why an exchange must not be handed on.
+pub type Check<'a> = &'a dyn Fn(&Exchange) -> Result<(), String>;
 
 /// What an import did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,18 +83,29 @@ impl SqliteExchanges {
     }
 
     /// Writes exchanges as zstd-compressed JSON lines `{key, kind, request, reply}`, sorted by key:
-    /// equal exchanges are equal bytes. Returns their number.
+    /// equal exchanges are equal bytes. Of several replies to one request it writes this run's, else the
+    /// newest. Returns their number.
+    ///
+    /// Each exchange is first shown to `check`, whose no ends it all: nothing is written.
     ///
     /// # Errors
-    /// The store cannot be read or the file not be written.
-    pub fn export(&self, path: &Path, which: Which) -> Result<u64, ExchangesError> {
-        const SQL: &str = "SELECT key, kind, request, reply FROM exchanges
-            WHERE ?2 OR key IN (SELECT key FROM used WHERE run = ?1) ORDER BY key";
+    /// The store cannot be read, the file not be written, or an exchange is refused.
+    pub fn export(&self, path: &Path, which: Which, check: Check<'_>) -> Result<u64, ExchangesError> {
+        const SQL: &str = "SELECT key, kind, request, reply FROM exchanges e
+            WHERE rowid = (SELECT rowid FROM exchanges WHERE key = e.key ORDER BY run = ?1 DESC, rowid DESC LIMIT 1)
+                AND (?2 OR key IN (SELECT key FROM used WHERE run = ?1)) ORDER BY key";
         let connection = self.connection();
         let write = || -> Result<u64, ExchangesErrorKind> {
             let mut statement = connection.prepare(SQL)?;
             let mut rows = statement.query(params![self.run, which == Which::All])?;
             let exchanges = std::iter::from_fn(|| rows.next().transpose().map(|row| exchange(row?)));
+            let exchanges = exchanges.map(|read| {
+                let exchange = read?;
+                match check(&exchange) {
+                    Ok(()) => Ok(exchange),
+                    Err(why) => Err(ExchangesErrorKind::Refused { key: exchange.key, why }),
+                }
+            });
             export::write(path, exchanges)
         };
         write().map_err(|kind| match kind {
@@ -114,7 +130,7 @@ impl SqliteExchanges {
             let group: Vec<Exchange> = lines.by_ref().take(IMPORT_ROWS).collect::<Result<_, _>>()?;
             let all = group.len() as u64;
             let added = self.write(|tx| {
-                let added = group.iter().map(|exchange| insert(tx, exchange, "", "OR IGNORE"));
+                let added = group.iter().map(|exchange| insert_new(tx, exchange));
                 added.sum::<Result<usize, ExchangesErrorKind>>()
             });
             let added = added.map_err(|kind| ExchangesError::new(&self.path, kind))? as u64;
@@ -162,7 +178,8 @@ impl SqliteExchanges {
 
     fn stored(&self, key: &str) -> Result<Option<Stored>, ExchangesErrorKind> {
         const SQL: &str = "SELECT key, kind, request, reply, run = ?2,
-            EXISTS (SELECT 1 FROM used WHERE used.run = ?2 AND used.key = exchanges.key) FROM exchanges WHERE key = ?1";
+            EXISTS (SELECT 1 FROM used WHERE used.run = ?2 AND used.key = exchanges.key) FROM exchanges WHERE key = ?1
+            ORDER BY run = ?2 DESC, rowid DESC LIMIT 1";
         let connection = self.connection();
         let mut statement = connection.prepare(SQL)?;
         let mut rows = statement.query([key, &self.run])?;
@@ -175,21 +192,12 @@ impl SqliteExchanges {
         Ok(Some(Stored { exchange, own }))
     }
 
-    fn keep(&self, exchange: Exchange, replace: bool) -> Result<Exchange, ExchangesErrorKind> {
+    fn keep(&self, exchange: &Exchange) -> Result<(), ExchangesErrorKind> {
         self.write(|tx| {
-            let added = insert(tx, &exchange, &self.run, if replace { "OR REPLACE" } else { "OR IGNORE" })?;
+            insert(tx, exchange, &self.run)?;
             tx.execute("INSERT OR IGNORE INTO used (run, key) VALUES (?1, ?2)", [&self.run, &exchange.key])?;
             tx.execute("DELETE FROM inflight WHERE run = ?1 AND key = ?2", [&self.run, &exchange.key])?;
-            if added > 0 {
-                return Ok(exchange);
-            }
-            let sql = "SELECT key, kind, request, reply FROM exchanges WHERE key = ?1";
-            let mut statement = tx.prepare(sql)?;
-            let mut rows = statement.query([&exchange.key])?;
-            match rows.next()? {
-                Some(row) => self::exchange(row),
-                None => Err(ExchangesErrorKind::Damaged(format!("the exchange `{}` vanished", exchange.key))),
-            }
+            Ok(())
         })
     }
 
@@ -199,19 +207,31 @@ impl SqliteExchanges {
 }
 
 impl Exchanges for SqliteExchanges {
-    /// `own` is true only while the stored reply is the one this run put; when another run has
-    /// replaced it since, it is not.
+    /// The reply this run put, else the newest of other runs.
     fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
         self.stored(key).map_err(|kind| self.fail(kind))
     }
 
-    fn begin(&self, key: &str) -> Result<bool, StoreError> {
-        let noted = self.connection().execute("INSERT OR IGNORE INTO inflight (run, key) VALUES (?1, ?2)", [&self.run, key]);
-        noted.map(|new| new == 0).map_err(|e| self.fail(e.into()))
+    fn begin(&self, key: &str) -> Result<(), StoreError> {
+        let note = |tx: &Transaction| {
+            let new = tx.execute("INSERT OR IGNORE INTO inflight (run, key) VALUES (?1, ?2)", [&self.run, key])?;
+            if new == 0 {
+                let sql = "INSERT INTO repeated VALUES (?1, 1) ON CONFLICT (run) DO UPDATE SET calls = calls + 1";
+                tx.execute(sql, [&self.run])?;
+            }
+            Ok(())
+        };
+        self.write(note).map_err(|kind| self.fail(kind))
     }
 
-    fn put(&self, exchange: Exchange, replace: bool) -> Result<Exchange, StoreError> {
-        self.keep(exchange, replace).map_err(|kind| self.fail(kind))
+    fn repeated(&self) -> Result<u64, StoreError> {
+        let sql = "SELECT coalesce(sum(calls), 0) FROM repeated WHERE run = ?1";
+        let calls = self.connection().query_row(sql, [&self.run], |row| row.get::<_, i64>(0));
+        calls.map(i64::unsigned_abs).map_err(|e| self.fail(e.into()))
+    }
+
+    fn put(&self, exchange: &Exchange) -> Result<(), StoreError> {
+        self.keep(exchange).map_err(|kind| self.fail(kind))
     }
 
     fn abandon(&self, key: &str) -> Result<(), StoreError> {
@@ -273,16 +293,28 @@ fn recognise(connection: &Connection) -> Result<i64, Refused> {
     match (found, tables, ours) {
         (0, 0, _) => Ok(0),
         (FORMAT, _, 1) => Ok(FORMAT),
-        (found, _, 1) if found > FORMAT => Err(Refused::Kind(ExchangesErrorKind::Newer { found, known: FORMAT })),
+        (found, _, 1) => Err(Refused::Kind(ExchangesErrorKind::Format { found, known: FORMAT })),
         _ => Err(Refused::Kind(ExchangesErrorKind::Foreign)),
     }
 }
 
-/// Adds a row; `conflict` is what SQLite does with one of the same key. Returns the rows added.
-fn insert(tx: &Transaction, exchange: &Exchange, run: &str, conflict: &str) -> Result<usize, ExchangesErrorKind> {
-    let sql = format!("INSERT {conflict} INTO exchanges (key, kind, request, reply, run) VALUES (?1, ?2, ?3, ?4, ?5)");
+/// Keeps an exchange as the run's, in place of an older one of its own.
+fn insert(tx: &Transaction, exchange: &Exchange, run: &str) -> Result<(), ExchangesErrorKind> {
+    let sql = "INSERT OR REPLACE INTO exchanges (key, run, kind, request, reply) VALUES (?1, ?2, ?3, ?4, ?5)";
     let (request, reply) = (pack::pack(&exchange.request)?, pack::pack(&exchange.reply)?);
-    Ok(tx.execute(&sql, params![exchange.key, exchange.kind.as_str(), request, reply, run])?)
+    tx.execute(sql, params![exchange.key, run, exchange.kind.as_str(), request, reply])?;
+    Ok(())
+}
+
+/// Keeps an exchange as nobody's, unless there is one of its key. Returns how many were added.
+fn insert_new(tx: &Transaction, exchange: &Exchange) -> Result<usize, ExchangesErrorKind> {
+    let there: bool =
+        tx.query_row("SELECT EXISTS (SELECT 1 FROM exchanges WHERE key = ?1)", [&exchange.key], |row| row.get(0))?;
+    if there {
+        return Ok(0);
+    }
+    insert(tx, exchange, "")?;
+    Ok(1)
 }
 
 /// The exchange in the columns key, kind, request, reply.

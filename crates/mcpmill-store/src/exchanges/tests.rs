@@ -34,7 +34,7 @@ fn what_was_put_is_there_after_reopening_and_is_own_to_its_run() {
     let kept = of(1);
     let store = SqliteExchanges::open(&path, "a").unwrap();
     assert_eq!(store.get(&kept.key).unwrap(), None);
-    assert_eq!(store.put(kept.clone(), false).unwrap(), kept);
+    store.put(&kept).unwrap();
     drop(store);
     let get = |run: &str| SqliteExchanges::open(&path, run).unwrap().get(&kept.key).unwrap().unwrap();
     assert_eq!(get("a"), Stored { exchange: kept.clone(), own: true });
@@ -43,33 +43,49 @@ fn what_was_put_is_there_after_reopening_and_is_own_to_its_run() {
 }
 
 #[test]
-fn the_first_stays_unless_replaced_and_a_replaced_one_is_no_longer_own() {
+fn each_run_keeps_its_own_reply_and_others_get_the_newest() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sqlite");
-    let (a, b) = (SqliteExchanges::open(&path, "a").unwrap(), SqliteExchanges::open(&path, "b").unwrap());
+    let open = |run| SqliteExchanges::open(&path, run).unwrap();
     let [one, two, three] = ["1", "2", "3"].map(|reply| exchange(json!("q"), json!(reply)));
-    assert_eq!(a.put(one.clone(), false).unwrap(), one);
-    assert_eq!(b.put(two.clone(), false).unwrap(), one);
-    assert!(!b.get(&one.key).unwrap().unwrap().own, "the stored reply is that of run a");
-    assert_eq!(b.put(three.clone(), true).unwrap(), three);
-    assert_eq!(b.get(&one.key).unwrap().unwrap(), Stored { exchange: three.clone(), own: true });
-    assert_eq!(a.get(&one.key).unwrap().unwrap(), Stored { exchange: three, own: false });
+    let get = |run| open(run).get(&one.key).unwrap().unwrap();
+    open("a").put(&one).unwrap();
+    open("b").put(&two).unwrap();
+    assert_eq!(get("a"), Stored { exchange: one.clone(), own: true }, "b's answer is not a's");
+    assert_eq!(get("b"), Stored { exchange: two.clone(), own: true });
+    assert_eq!(get("c"), Stored { exchange: two, own: false });
+    open("a").put(&three).unwrap();
+    assert_eq!(get("a"), Stored { exchange: three.clone(), own: true });
+    assert_eq!(get("c"), Stored { exchange: three.clone(), own: false });
+
+    let out = dir.path().join("out.zst");
+    assert_eq!(open("b").export(&out, Which::All, &|_| Ok(())).unwrap(), 1, "one reply a request");
+    assert_eq!(ExchangeFile::open(&out, Limits::default()).unwrap().get(&one.key).unwrap().unwrap().exchange.reply, json!("2"));
+    open("c").export(&out, Which::OfRun, &|_| Ok(())).unwrap();
+    assert_eq!(ExchangeFile::open(&out, Limits::default()).unwrap().get(&one.key).unwrap().unwrap().exchange, three);
 }
 
 #[test]
 fn notes_of_requests_in_flight_survive_and_belong_to_one_run() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sqlite");
-    let open = |run| SqliteExchanges::open(&path, run).unwrap();
+    let open = |run: &str| SqliteExchanges::open(&path, run).unwrap();
     let key = &of(1).key;
-    assert!(!open("a").begin(key).unwrap());
-    assert!(!open("b").begin(key).unwrap(), "another run's note is not ours");
-    assert!(open("a").begin(key).unwrap(), "the kill came between");
-    open("a").put(of(1), true).unwrap();
-    assert!(!open("a").begin(key).unwrap(), "an answer ends the note");
+    let begin = |run: &str| {
+        let store = open(run);
+        let before = store.repeated().unwrap();
+        store.begin(key).unwrap();
+        open(run).repeated().unwrap() - before
+    };
+    assert_eq!(begin("a"), 0);
+    assert_eq!(begin("b"), 0, "another run's note is not ours");
+    assert_eq!(begin("a"), 1, "the kill came between");
+    open("a").put(&of(1)).unwrap();
+    assert_eq!(begin("a"), 0, "an answer ends the note");
     open("a").abandon(key).unwrap();
-    assert!(!open("a").begin(key).unwrap());
-    assert!(open("b").begin(key).unwrap(), "b's note was left alone");
+    assert_eq!(begin("a"), 0);
+    assert_eq!(begin("b"), 1, "b's note was left alone");
+    assert_eq!(open("a").repeated().unwrap(), 1, "counted over all processes of the run");
 }
 
 #[test]
@@ -82,13 +98,13 @@ fn two_connections_write_one_file_at_once() {
             // Odd ones are fought over, even ones are each run's own.
             let exchange = of(if n % 2 == 1 { n } else { 1000 * run as u64 + n });
             store.begin(&exchange.key).unwrap();
-            assert_eq!(store.put(exchange.clone(), n % 3 == 0).unwrap(), exchange);
+            store.put(&exchange).unwrap();
             assert_eq!(store.get(&exchange.key).unwrap().unwrap().exchange, exchange);
         }
     };
     thread::scope(|scope| (0..4).for_each(|run| drop(scope.spawn(move || work(run)))));
     let stats = SqliteExchanges::open(&path, "z").unwrap().stats().unwrap();
-    assert_eq!((stats[0].kind, stats[0].exchanges), (ExchangeKind::Chat, 25 + 4 * 25));
+    assert_eq!((stats[0].kind, stats[0].exchanges), (ExchangeKind::Chat, 4 * 50));
     assert!(stats[0].bytes > 0);
 }
 
@@ -113,11 +129,11 @@ fn many_may_make_the_file_at_once() {
 fn export_is_sorted_and_the_same_bytes_whatever_came_first() {
     let dir = tempfile::tempdir().unwrap();
     let stores = ["a", "b"].map(|name| SqliteExchanges::open(&dir.path().join(name), "r").unwrap());
-    (0..20).for_each(|n| drop(stores[0].put(of(n), false).unwrap()));
-    (0..20).rev().for_each(|n| drop(stores[1].put(of(n), true).unwrap()));
+    (0..20).for_each(|n| stores[0].put(&of(n)).unwrap());
+    (0..20).rev().for_each(|n| stores[1].put(&of(n)).unwrap());
     let [a, b] = ["a.zst", "b.zst"].map(|name| dir.path().join(name));
-    assert_eq!(stores[0].export(&a, Which::All).unwrap(), 20);
-    stores[1].export(&b, Which::All).unwrap();
+    assert_eq!(stores[0].export(&a, Which::All, &|_| Ok(())).unwrap(), 20);
+    stores[1].export(&b, Which::All, &|_| Ok(())).unwrap();
     assert_eq!(fs::read(&a).unwrap(), fs::read(&b).unwrap());
     let text = String::from_utf8(lines(&a)).unwrap();
     assert!(text.lines().is_sorted(), "{text}");
@@ -129,29 +145,42 @@ fn an_export_of_a_run_holds_what_it_recorded_and_what_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sqlite");
     let (a, b) = (SqliteExchanges::open(&path, "a").unwrap(), SqliteExchanges::open(&path, "b").unwrap());
-    (0..3).for_each(|n| drop(a.put(of(n), false).unwrap()));
+    (0..3).for_each(|n| a.put(&of(n)).unwrap());
     b.get(&of(0).key).unwrap().unwrap();
-    b.put(of(9), false).unwrap();
+    b.put(&of(9)).unwrap();
     let out = dir.path().join("out.zst");
-    assert_eq!(b.export(&out, Which::OfRun).unwrap(), 2);
+    assert_eq!(b.export(&out, Which::OfRun, &|_| Ok(())).unwrap(), 2);
     let file = ExchangeFile::open(&out, Limits::default()).unwrap();
     assert_eq!(file.get(&of(0).key).unwrap().unwrap().exchange, of(0));
     assert_eq!(file.get(&of(9).key).unwrap().unwrap(), Stored { exchange: of(9), own: false });
     assert_eq!(file.get(&of(1).key).unwrap(), None);
-    assert!(file.put(of(1), false).is_err());
+    assert!(file.put(&of(1)).is_err());
     assert_eq!((file.len(), file.is_empty()), (2, false));
+}
+
+#[test]
+fn a_refused_exchange_stops_the_export_and_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteExchanges::open(&dir.path().join("x.sqlite"), "r").unwrap();
+    (0..3).for_each(|n| store.put(&of(n)).unwrap());
+    let out = dir.path().join("out.zst");
+    let bad = of(1).key;
+    let check = |exchange: &Exchange| if exchange.key == bad { Err("it tells too much".to_owned()) } else { Ok(()) };
+    let error = store.export(&out, Which::All, &check).unwrap_err().to_string();
+    assert!(error.contains(&bad) && error.contains("it tells too much"), "{error}");
+    assert!(!out.exists());
 }
 
 #[test]
 fn an_import_brings_everything_and_keeps_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let from = SqliteExchanges::open(&dir.path().join("from"), "r").unwrap();
-    (0..1200).for_each(|n| drop(from.put(of(n), false).unwrap()));
+    (0..1200).for_each(|n| from.put(&of(n)).unwrap());
     let file = dir.path().join("x.zst");
-    from.export(&file, Which::All).unwrap();
+    from.export(&file, Which::All, &|_| Ok(())).unwrap();
     let to = SqliteExchanges::open(&dir.path().join("to"), "r").unwrap();
     let mine = exchange(of(7).request, json!("mine"));
-    to.put(mine.clone(), false).unwrap();
+    to.put(&mine).unwrap();
     assert_eq!(to.import(&file, Limits::default()).unwrap(), Imported { added: 1199, present: 1 });
     assert_eq!(to.get(&mine.key).unwrap().unwrap().exchange, mine);
     let stored = to.get(&of(1199).key).unwrap().unwrap();
@@ -205,7 +234,7 @@ fn newer_foreign_and_damaged_files_are_told_apart() {
     let path = dir.path().join("x.sqlite");
     drop(SqliteExchanges::open(&path, "r").unwrap());
     Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
-    assert!(matches!(refused(&path), ExchangesErrorKind::Newer { found: 7, known: 1 }));
+    assert!(matches!(refused(&path), ExchangesErrorKind::Format { found: 7, known: 2 }));
 
     let foreign = dir.path().join("foreign");
     Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (a); PRAGMA user_version = 1").unwrap();
@@ -223,11 +252,11 @@ fn a_damaged_body_is_an_error_that_names_the_exchange() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sqlite");
     let store = SqliteExchanges::open(&path, "r").unwrap();
-    store.put(of(1), false).unwrap();
+    store.put(&of(1)).unwrap();
     Connection::open(&path).unwrap().execute("UPDATE exchanges SET reply = x'00'", []).unwrap();
     let message = store.get(&of(1).key).unwrap_err().to_string();
     assert!(message.contains(&of(1).key), "{message}");
-    assert!(store.export(&dir.path().join("out"), Which::All).is_err());
+    assert!(store.export(&dir.path().join("out"), Which::All, &|_| Ok(())).is_err());
     assert!(!dir.path().join("out").exists());
 }
 

@@ -89,6 +89,23 @@ impl StageDir {
         &self.path
     }
 
+    /// A count as it was when work on the stage began: `now` the first time, the same number after a
+    /// kill, so that what the stage adds to it is known whoever finishes it.
+    ///
+    /// # Errors
+    /// The mark cannot be read or written.
+    pub fn count_at_begin(&self, now: u64) -> Result<u64, RunDirError> {
+        let mark = self.path.join(COUNT_AT_BEGIN);
+        match fs::read_to_string(&mark) {
+            Ok(text) => text.trim().parse().map_err(|e| RunDirError::new(&mark, io::Error::other(e))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.write(COUNT_AT_BEGIN, format!("{now}\n").as_bytes())?;
+                Ok(now)
+            }
+            Err(e) => Err(RunDirError::new(&mark, e)),
+        }
+    }
+
     /// The file of a table in it.
     pub fn table<T: Table>(&self) -> PathBuf {
         self.path.join(T::NAME).with_extension("parquet")
@@ -115,6 +132,9 @@ impl StageDir {
         Ok(info)
     }
 }
+
+/// Holds [`StageDir::count_at_begin`] until the stage is done.
+const COUNT_AT_BEGIN: &str = "count-at-begin";
 
 /// See [`super::RunDir::stage`].
 pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageState, RunDirError> {
@@ -152,10 +172,15 @@ fn supersede(path: &Path) -> Result<(), RunDirError> {
     moved.and_then(|()| durable::sync_folder_of(path)).map_err(|e| RunDirError::new(path, e))
 }
 
+/// Removes what only unfinished work needs.
 fn remove_parts(stage: &Path) -> Result<(), RunDirError> {
-    let parts = stage.join("parts");
-    match fs::remove_dir_all(&parts) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(RunDirError::new(&parts, e)),
-        _ => Ok(()),
+    let (parts, count) = (stage.join("parts"), stage.join(COUNT_AT_BEGIN));
+    for (path, removed) in [(&parts, fs::remove_dir_all(&parts)), (&count, fs::remove_file(&count))] {
+        if let Err(e) = removed
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            return Err(RunDirError::new(path, e));
+        }
     }
+    Ok(())
 }
