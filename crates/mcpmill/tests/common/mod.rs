@@ -75,11 +75,21 @@ impl Folder {
         command
     }
 
+    /// The runs that have begun, oldest first.
+    pub fn runs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path().join("runs")).into_iter().flatten();
+        let number = |run: PathBuf| {
+            let info: Value = serde_json::from_str(&fs::read_to_string(run.join("run.json")).ok()?).ok()?;
+            Some((info["number"].as_u64()?, run))
+        };
+        let mut runs: Vec<(u64, PathBuf)> = entries.filter_map(|e| number(e.ok()?.path())).collect();
+        runs.sort();
+        runs.into_iter().map(|(_, run)| run).collect()
+    }
+
     /// The newest run.
     pub fn run(&self) -> PathBuf {
-        let mut runs: Vec<PathBuf> = fs::read_dir(self.path().join("runs")).unwrap().map(|e| e.unwrap().path()).collect();
-        runs.sort_by_key(|run| fs::metadata(run.join("run.json")).unwrap().modified().unwrap());
-        runs.pop().expect("a run")
+        self.runs().pop().expect("a run")
     }
 }
 
