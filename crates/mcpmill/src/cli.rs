@@ -90,6 +90,12 @@ pub enum Verb {
         #[command(subcommand)]
         what: Eval,
     },
+    /// Look at the recorded exchanges, hand them on or take them in
+    Cache {
+        /// What to do with them.
+        #[command(subcommand)]
+        what: Cache,
+    },
     /// Read every declaration and say what is wrong, offline
     Check,
     /// Explain a setting, stage, prompt, filter chain, marketplace or dataset
@@ -103,6 +109,27 @@ pub enum Verb {
     Doctor,
     /// Remove what a killed run left behind
     Clean,
+}
+
+/// What is done with recorded exchanges.
+#[derive(Debug, Subcommand)]
+pub enum Cache {
+    /// Count them by kind
+    Stats,
+    /// Write those of a run to a file that `exchange_store` can name in replay; refused while one holds a path of
+    /// this machine or the shape of a secret
+    Export {
+        /// Ends in .jsonl.zst
+        file: PathBuf,
+        /// Those of all runs
+        #[arg(long)]
+        all: bool,
+    },
+    /// Take a file written by `cache export` into the store
+    Import {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 /// What is measured.

@@ -1,6 +1,13 @@
 //! The real edges of the world, made when they are first needed, and stand-ins for replay.
 
-use std::{collections::HashMap, env, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    env,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,14 +20,17 @@ use mcpmill_clients::{
     mcp::{CagedConnector, ServerLimits},
 };
 use mcpmill_core::{
+    canonical::sha256_hex,
     edge::{
         ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, ConnectError, Connector, EmbedError, Embedder, Mode,
         RecordedChat, RecordedEmbedder, Recorder, ToolRunner, WorldSpec,
     },
     record::{HarvestOutcome, ServerRecord},
 };
+#[cfg(feature = "local-models")]
 use mcpmill_local::{EmbeddedModel, LoadOptions};
 use mcpmill_pipeline::models::{Models, Role};
+use mcpmill_store::file_hash;
 
 use crate::{
     config::{Config, EndpointModel, LocalModel, Model},
@@ -62,7 +72,7 @@ pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
             let endpoint = Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
             Named { name: endpoint.model().to_owned(), local: false, model: model.clone() }
         }
-        Model::Local(local) => Named { name: local_name(local), local: true, model: model.clone() },
+        Model::Local(local) => Named { name: local_name(local)?, local: true, model: model.clone() },
     })
 }
 
@@ -101,12 +111,31 @@ pub fn local_asset(local: &LocalModel) -> Option<AssetId> {
     AssetId::ALL.into_iter().find(|id| id.as_str() == local.model)
 }
 
-/// An asset is named with its digest; a file of the user's by its path, whose content is his own.
-fn local_name(local: &LocalModel) -> String {
-    match local_asset(local).and_then(|id| id.asset().digest()) {
-        Some(digest) => format!("local/{}@{}", local.model, &digest[..12]),
-        None => format!("local/{}", local.model),
+/// A model is named by its content: an asset by its pinned digest, a file of the user's by its hash,
+/// so that a file that changes is another model, and no path stands in lineage.
+fn local_name(local: &LocalModel) -> Result<String, Failure> {
+    if let Some(digest) = local_asset(local).and_then(|id| id.asset().digest()) {
+        return Ok(format!("local/{}@{}", local.model, &digest[..12]));
     }
+    let path = Path::new(&local.model);
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let hash = content_of(path).map_err(|e| {
+        Failure::usage(format!("failed to read the model `{}`: {e}", local.model))
+            .hint("`models.local.model` names an asset (`mcpmill doctor` lists them) or a GGUF file")
+    })?;
+    Ok(format!("local/{stem}@{}", &hash[..12]))
+}
+
+/// The hash of a file, computed once a process: model files are large.
+fn content_of(path: &Path) -> std::io::Result<String> {
+    static KNOWN: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(hash) = known.get(path) {
+        return Ok(hash.clone());
+    }
+    let hash = file_hash(path)?;
+    known.insert(path.to_owned(), hash.clone());
+    Ok(hash)
 }
 
 /// What a process has of the world.
@@ -185,7 +214,7 @@ impl Edges {
 
     /// The embedding model behind the exchange store, or why there is none.
     pub async fn embedder(&self, recorder: &Arc<Recorder>) -> Result<RecordedEmbedder, String> {
-        let name = embedder_name(&self.config);
+        let name = embedder_name(&self.config).map_err(|e| e.to_string())?;
         let model: Arc<dyn Embedder> = if self.config.mode == Mode::Replay {
             Arc::new(Absent(name))
         } else {
@@ -241,6 +270,13 @@ impl Edges {
         }
     }
 
+    #[cfg(not(feature = "local-models"))]
+    async fn local_model(&self, name: &str, _: &LocalModel) -> Result<Arc<dyn ChatModel>, Failure> {
+        Err(Failure::environment(format!("`{name}` cannot run: this mcpmill was built without the feature `local-models`"))
+            .hint("set OPENAI_BASE_URL and OPENAI_MODEL, or build with default features"))
+    }
+
+    #[cfg(feature = "local-models")]
     async fn local_model(&self, name: &str, local: &LocalModel) -> Result<Arc<dyn ChatModel>, Failure> {
         let path = match local_asset(local) {
             Some(id) => self.fetch(id).await?,
@@ -258,13 +294,23 @@ impl Edges {
 }
 
 /// What names the embedding model in verdicts and keys.
-pub fn embedder_name(config: &Config) -> String {
-    if config.embedding.model_dir.as_os_str().is_empty() {
+///
+/// # Errors
+/// The user's own model cannot be read.
+pub fn embedder_name(config: &Config) -> Result<String, Failure> {
+    let own = &config.embedding.model_dir;
+    if own.as_os_str().is_empty() {
         let digest = AssetId::MiniLm.asset().digest().unwrap_or("0000000000000000");
-        format!("all-MiniLM-L6-v2-int8@{}", &digest[..12])
-    } else {
-        format!("dir/{}", config.embedding.model_dir.display())
+        return Ok(format!("all-MiniLM-L6-v2-int8@{}", &digest[..12]));
     }
+    let hash = |file: &str| content_of(&own.join(file));
+    let parts = hash("model.onnx").and_then(|model| Ok(sha256_hex(format!("{model} {}", hash("tokenizer.json")?))));
+    let digest = parts.map_err(|e| {
+        Failure::usage(format!("failed to read the embedding model: {e}"))
+            .hint("`embedding.model_dir` is a folder with model.onnx, tokenizer.json and the other tokenizer files")
+    })?;
+    let stem = own.file_name().unwrap_or_default().to_string_lossy();
+    Ok(format!("{stem}@{}", &digest[..12]))
 }
 
 /// The locks of `marketplaces/locks/`.

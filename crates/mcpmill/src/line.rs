@@ -9,7 +9,7 @@ use std::{
 use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Pace, Sink, StageError},
-    edge::{Mode, RecordedEmbedder, Recorder, WorldSpec},
+    edge::{Exchanges, Mode, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
     record::{ExportRow, Judgement, Sample, ServerRecord, Tool, Trajectory, Verdict},
@@ -27,7 +27,7 @@ use mcpmill_pipeline::{
 };
 use mcpmill_store::{
     artifact::{Artifact, Table},
-    exchanges::SqliteExchanges,
+    exchanges::{ExchangeFile, ExchangesError, Limits, SqliteExchanges},
     file_hash,
     journal::{Journal, JournalOptions},
     parquet_file::read_all,
@@ -48,6 +48,26 @@ use crate::{
 
 /// Raised when a stage's rows would come out otherwise for the same input: part of its fingerprint.
 const STAGE_VERSION: u32 = 1;
+
+/// The exchange store of a run: the SQLite file, or in replay a file that `cache export` wrote.
+fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {
+    let path = &config.exchange_store;
+    let fail = |e: ExchangesError| {
+        let failure = Failure::from_error(Exit::Unexpected, &e);
+        match e.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    };
+    if path.extension().is_none_or(|ending| ending != "zst") {
+        return Ok(Arc::new(SqliteExchanges::open(path, run).map_err(fail)?));
+    }
+    if config.mode != Mode::Replay {
+        return Err(Failure::usage(format!("`{}` is a file of recorded exchanges, which is only read", path.display()))
+            .hint("add `--set mode=replay`, or take it into a store with `mcpmill cache import`"));
+    }
+    Ok(Arc::new(ExchangeFile::open(path, Limits::default()).map_err(fail)?))
+}
 
 /// One run and all that its stages need.
 pub struct Line {
@@ -84,14 +104,7 @@ impl Line {
         cancel: CancellationToken,
         limit: Option<usize>,
     ) -> Result<Self, Failure> {
-        let store = SqliteExchanges::open(&config.exchange_store, &run.info().id).map_err(|e| {
-            let failure = Failure::from_error(Exit::Unexpected, &e);
-            match e.hint() {
-                Some(hint) => failure.hint(hint),
-                None => failure,
-            }
-        })?;
-        let recorder = Arc::new(Recorder::new(Arc::new(store), config.mode));
+        let recorder = Arc::new(Recorder::new(exchanges(&config, &run.info().id)?, config.mode));
         Ok(Self {
             config,
             declarations,
@@ -363,6 +376,8 @@ impl Line {
             StageState::Open(dir) => dir,
         };
         let fail = |e: mcpmill_store::journal::JournalError| Failure::from_error(Exit::Unexpected, &e);
+        let repeated = || self.recorder.repeated().map_err(|e| Failure::from_error(Exit::Unexpected, &e));
+        let before = dir.count_at_begin(repeated()?).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
         let journal = Journal::<O>::open(dir, JournalOptions { verdicts, ..JournalOptions::default() }).map_err(fail)?;
         let cx = Context {
             stage: folder.into(),
@@ -370,7 +385,6 @@ impl Line {
             cancel: self.cancel.clone(),
             recorder: Arc::clone(&self.recorder),
         };
-        let before = self.recorder.repeated();
         // Downloads and the loading of a model watch no token; dropping them keeps what they have.
         let worked = tokio::select! {
             worked = work(&cx, &journal) => worked,
@@ -386,7 +400,7 @@ impl Line {
                 return Err(failure);
             }
         };
-        summary.repeated -= before;
+        summary.repeated = repeated()?.saturating_sub(before);
         let info = journal.finish(&summary).map_err(fail)?;
         self.events.emit(Event::StageFinished { stage: folder.into(), summary });
         Ok(info)
@@ -409,8 +423,12 @@ impl Line {
 
     fn chain_fingerprint(&self, stage: Stage, chain: &str, inputs: &[PathBuf]) -> Result<String, Failure> {
         let roles = [Role::VerifierA, Role::VerifierB, Role::Judge];
-        let knobs = json!({ "models": self.model_names(&roles)?, "embedder": embedder_name(&self.config) });
-        self.fingerprint(stage, &knobs, &[&format!("filters/{chain}.toml"), "prompts/"], inputs)
+        let knobs = json!({ "models": self.model_names(&roles)?, "embedder": embedder_name(&self.config)? });
+        let prompts = Chain::prompts(self.declarations.chain(chain)?);
+        let files: Vec<String> = prompts.into_iter().map(|id| format!("prompts/{id}.md")).collect();
+        let chain = format!("filters/{chain}.toml");
+        let files: Vec<&str> = files.iter().map(String::as_str).chain([chain.as_str()]).collect();
+        self.fingerprint(stage, &knobs, &files, inputs)
     }
 
     fn model_names(&self, roles: &[Role]) -> Result<BTreeMap<String, String>, Failure> {

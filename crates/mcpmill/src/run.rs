@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli::Global,
-    config::Config,
+    config::{Config, Model},
     declarations::Declarations,
     edges::{Edges, cache_dir, embedder_name, model_of},
     error::{Exit, Failure},
@@ -84,7 +84,7 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
         return Err(Failure::usage(format!("`--from {from}` comes after `--to {to}`")));
     }
     let plan = if from == Stage::Discover && to > Stage::Harvest {
-        Some(crate::commands::plan::words(&setup.config, &setup.declarations)?)
+        Some(crate::commands::plan::words(&setup.config, &setup.declarations, setup.global.limit)?)
     } else {
         None
     };
@@ -162,6 +162,12 @@ fn open(setup: &Setup, choice: Choice) -> Result<(RunDir, String), Failure> {
             None => failure,
         }
     };
+    let working_in = |run: &RunDir| {
+        let same = fingerprint(setup)? == run.info().fingerprint;
+        let note =
+            if same { "" } else { "; it was begun with other settings or declarations, stages that are done stay as they are" };
+        Ok::<_, Failure>(format!("working in run {}{note}", run.info().id))
+    };
     let found = match choice {
         Choice::New => None,
         Choice::Continue => unfinished(runs, &fingerprint(setup)?).map_err(fail)?,
@@ -173,15 +179,18 @@ fn open(setup: &Setup, choice: Choice) -> Result<(RunDir, String), Failure> {
         },
         Choice::Named => {
             let run = RunDir::open(runs, &setup.global.run).map_err(fail)?;
-            let words = format!("working in run {}", run.info().id);
+            let words = working_in(&run)?;
             return Ok((run, words));
         }
     };
     match found {
         Some(info) => {
             let run = RunDir::open(runs, &info.id).map_err(fail)?;
-            let words = if choice == Choice::Continue { "continuing unfinished run" } else { "working in run" };
-            Ok((run, format!("{words} {}", info.id)))
+            let words = match choice {
+                Choice::Continue => format!("continuing unfinished run {}", info.id),
+                _ => working_in(&run)?,
+            };
+            Ok((run, words))
         }
         None => {
             let run = RunDir::create(runs, &today(), &fingerprint(setup)?, env!("CARGO_PKG_VERSION")).map_err(fail)?;
@@ -211,7 +220,7 @@ fn fingerprint(setup: &Setup) -> Result<String, Failure> {
         "rollout": { "max_calls": config.rollout.max_calls, "refuse": config.rollout.refuse },
         "datasets": config.export.datasets,
         "models": models,
-        "embedder": embedder_name(config),
+        "embedder": embedder_name(config)?,
     })))
 }
 
@@ -221,6 +230,16 @@ fn shareable(config: &Config) -> String {
     config.cache_dir = "cache".into();
     config.runs_dir = "runs".into();
     config.exchange_store = PathBuf::new();
+    config.assets.clear();
+    config.embedding.runtime = PathBuf::new();
+    // What was used stands in lineage by name and content.
+    let name_only = |path: &Path| path.file_name().map(PathBuf::from).unwrap_or_default();
+    config.embedding.model_dir = name_only(&config.embedding.model_dir);
+    for model in config.models.values_mut() {
+        if let Model::Local(local) = model {
+            local.model = name_only(Path::new(&local.model)).to_string_lossy().into_owned();
+        }
+    }
     config.to_toml()
 }
 

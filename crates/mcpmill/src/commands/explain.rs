@@ -37,19 +37,28 @@ pub fn explain(setup: &Setup, what: &str) -> Result<(), Failure> {
     }
 }
 
-/// A section of the default settings (`generate`, `models.local`), or one key of it, with its comments.
+/// A section of the default settings (`generate`, `models.local`), one key of it, or a key that
+/// stands in no section (`mode`), with its comments.
 fn section(what: &str) -> Option<String> {
-    let (name, key) = what.rsplit_once('.').unwrap_or((what, ""));
-    let find = |name: &str| {
-        let start = config::DEFAULT.find(&format!("[{name}]"))?;
-        let text = &config::DEFAULT[start..];
-        Some(&text[..text[1..].find("\n[").map_or(text.len(), |end| end + 2)])
-    };
-    if let Some(text) = find(what).filter(|_| Stage::parse(what).is_err()) {
+    if let Some(text) = slice(what).filter(|_| Stage::parse(what).is_err()) {
         return Some(text.to_owned());
     }
-    let lines: Vec<&str> = find(name)?.lines().filter(|l| l.split([' ', '=']).next() == Some(key)).collect();
-    (!lines.is_empty()).then(|| format!("[{name}]\n{}\n", lines.join("\n")))
+    let (title, text, key) = match what.rsplit_once('.') {
+        Some((name, key)) => (format!("[{name}]\n"), slice(name)?, key),
+        None => (String::new(), config::DEFAULT.split("\n[").next()?, what),
+    };
+    let mut lines = text.lines().skip_while(|line| line.split([' ', '=']).next() != Some(key));
+    let first = lines.next()?;
+    // A value or comment may go on, indented.
+    let rest = lines.take_while(|line| line.starts_with([' ', ']']));
+    Some(title + &std::iter::once(first).chain(rest).map(|line| format!("{line}\n")).collect::<String>())
+}
+
+/// The text of `[name]` in the default settings.
+fn slice(name: &str) -> Option<&'static str> {
+    let start = config::DEFAULT.find(&format!("[{name}]\n")).or_else(|| config::DEFAULT.find(&format!("[{name}] ")))?;
+    let text = &config::DEFAULT[start..];
+    Some(&text[..text[1..].find("\n[").map_or(text.len(), |end| end + 2)])
 }
 
 fn stage(what: &str) -> Option<String> {
@@ -81,16 +90,10 @@ fn stage(what: &str) -> Option<String> {
         Stage::Export => "writes datasets/<name> as Parquet with a card: splits train, seen_tool, unseen_tool, unseen_server.",
     };
     let mut out = format!("{stage}: {text}");
-    if let Some(settings) = config_section(stage) {
+    if let Some(settings) = slice(stage.verb()) {
         out.push_str(&format!("\n\n{}", settings.trim_end()));
     }
     Some(out)
-}
-
-fn config_section(stage: Stage) -> Option<&'static str> {
-    let start = config::DEFAULT.find(&format!("[{}]", stage.verb()))?;
-    let text = &config::DEFAULT[start..];
-    Some(&text[..text[1..].find("\n[").map_or(text.len(), |end| end + 2)])
 }
 
 fn known(setup: &Setup) -> Vec<String> {
@@ -98,9 +101,40 @@ fn known(setup: &Setup) -> Vec<String> {
     let mut names: Vec<String> = vec!["config".into()];
     names.extend(Stage::ALL.map(|s| s.folder().to_owned()));
     names.extend(Stage::ALL.map(|s| s.verb().to_owned()));
+    names.extend(setting_names());
     for (folder, ending) in [("prompts", ".md"), ("filters", ".toml"), ("marketplaces", ".toml"), ("eval", ".toml")] {
         names.extend(all.ids(folder, ending).into_iter().map(|id| format!("{folder}/{id}")));
     }
     names.extend(all.folders("datasets"));
     names
+}
+
+/// Every key of the default settings, with its section.
+fn setting_names() -> Vec<String> {
+    let table: toml::Table = config::DEFAULT.parse().unwrap_or_default();
+    let mut names = Vec::new();
+    for (name, value) in &table {
+        // `[models.local]` has a heading, `[models]` has none.
+        if slice(name).is_some() || !value.is_table() {
+            names.push(name.clone());
+        }
+        names.extend(value.as_table().into_iter().flat_map(|t| t.keys()).map(|key| format!("{name}.{key}")));
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_explained() {
+        for name in setting_names() {
+            let shown = section(&name).or_else(|| stage(&name)).unwrap_or_else(|| panic!("{name}"));
+            assert!(shown.contains(name.rsplit('.').next().unwrap()), "{name}: {shown}");
+        }
+        assert!(section("exchange_store").unwrap().contains("in replay"), "a comment that goes on is shown");
+        assert!(section("rollout.refuse").unwrap().contains("ssh/*"));
+        assert_eq!(section("generate.samplse"), None);
+    }
 }

@@ -14,9 +14,10 @@ use crate::{
 ///
 /// # Errors
 /// A role's model is wrongly declared.
-pub fn words(config: &Config, declarations: &Declarations) -> Result<String, Failure> {
+pub fn words(config: &Config, declarations: &Declarations, limit: Option<usize>) -> Result<String, Failure> {
     let generator = model_of(config, Role::Generator)?;
-    let servers: Vec<f64> = config.discover.marketplaces.iter().flat_map(|id| downloads(declarations, id)).collect();
+    let listed = config.discover.marketplaces.iter().flat_map(|id| downloads(declarations, id));
+    let servers: Vec<f64> = listed.take(limit.unwrap_or(usize::MAX)).collect();
     let mut lines = vec![format!(
         "plan: {} samples, {} a tool, over up to {} servers, written by {}",
         config.generate.samples,

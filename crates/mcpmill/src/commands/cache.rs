@@ -1,0 +1,152 @@
+//! `cache`: the recorded exchanges, to look at, to hand on and to take in.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use mcpmill_clients::cage::WORLD;
+use mcpmill_core::edge::Exchange;
+use mcpmill_store::{
+    exchanges::{ExchangesError, Limits, SqliteExchanges, Which},
+    run_dir::latest,
+};
+use regex::Regex;
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{Cache, Format},
+    error::{Exit, Failure},
+    run::Setup,
+};
+
+/// Shapes of secrets. Exchanges hold none by construction; a server's answer might.
+const SECRETS: [&str; 5] = [
+    r"(?i)bearer\s+[a-z0-9._~+/-]{20,}",
+    r"\bsk-[A-Za-z0-9_-]{20,}",
+    r"\bgh[pousr]_[A-Za-z0-9]{30,}",
+    r"\bAKIA[0-9A-Z]{16}\b",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+];
+
+/// Does what `mcpmill cache …` asks.
+///
+/// # Errors
+/// The store or a file cannot be used, or an exchange holds what must not be handed on.
+pub fn cache(setup: &Setup, what: &Cache) -> Result<(), Failure> {
+    match what {
+        Cache::Stats => stats(setup),
+        Cache::Export { file, all } => export(setup, file, *all),
+        Cache::Import { file } => import(setup, file),
+    }
+}
+
+fn failure(error: &ExchangesError) -> Failure {
+    let failure = Failure::from_error(Exit::Environment, error);
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// The store, as a run of this id sees it.
+fn store(setup: &Setup, run: &str) -> Result<SqliteExchanges, Failure> {
+    let path = &setup.config.exchange_store;
+    if !path.exists() {
+        return Err(Failure::environment(format!("there is no exchange store at `{}` yet", path.display()))
+            .hint("`mcpmill run` makes one; `exchange_store` names another"));
+    }
+    SqliteExchanges::open(path, run).map_err(|e| failure(&e))
+}
+
+fn stats(setup: &Setup) -> Result<(), Failure> {
+    let stats = store(setup, "")?.stats().map_err(|e| failure(&e))?;
+    if setup.global.format == Format::Json {
+        let rows: Vec<Value> =
+            stats.iter().map(|s| json!({ "kind": s.kind, "exchanges": s.exchanges, "bytes": s.bytes })).collect();
+        println!("{}", json!(rows));
+        return Ok(());
+    }
+    println!("{:<8} {:>10} {:>12}", "kind", "exchanges", "KB packed");
+    for s in stats {
+        println!("{:<8} {:>10} {:>12}", s.kind.as_str(), s.exchanges, s.bytes.div_ceil(1024));
+    }
+    Ok(())
+}
+
+fn export(setup: &Setup, file: &Path, all: bool) -> Result<(), Failure> {
+    let run = match setup.global.run.as_str() {
+        "latest" => latest(&setup.config.runs_dir)
+            .map_err(|e| Failure::from_error(Exit::Usage, &e))?
+            .map(|info| info.id)
+            .ok_or_else(|| Failure::usage("there is no run yet").hint("`--all` writes the exchanges of all runs"))?,
+        id => id.to_owned(),
+    };
+    let guard = Guard::new(&setup.config.cache_dir, &setup.config.runs_dir)?;
+    let which = if all { Which::All } else { Which::OfRun };
+    let count = store(setup, &run)?.export(file, which, &|exchange| guard.check(exchange)).map_err(|e| failure(&e))?;
+    let size = fs::metadata(file).map_or(0, |m| m.len());
+    eprintln!("wrote {count} exchanges, {} KB, to {}", size.div_ceil(1024), file.display());
+    Ok(())
+}
+
+fn import(setup: &Setup, file: &Path) -> Result<(), Failure> {
+    let path = &setup.config.exchange_store;
+    let store = SqliteExchanges::open(path, "").map_err(|e| failure(&e))?;
+    let done = store.import(file, Limits::default()).map_err(|e| failure(&e))?;
+    eprintln!("took in {} exchanges, {} were there already", done.added, done.present);
+    Ok(())
+}
+
+/// What must not leave this machine: its folders, and anything of the shape of a secret.
+struct Guard {
+    folders: Vec<String>,
+    secrets: Vec<Regex>,
+}
+
+impl Guard {
+    fn new(cache: &Path, runs: &Path) -> Result<Self, Failure> {
+        let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let here = env::current_dir().unwrap_or_default();
+        // A user whose home is that of the cage cannot be told by it.
+        let folders = [cache, runs, &home, &here].into_iter().filter(|folder| !Path::new(WORLD).starts_with(folder));
+        let folders = folders.map(|folder| format!("{}/", folder.display()));
+        let secrets = SECRETS.iter().map(|pattern| Regex::new(pattern)).collect::<Result<_, _>>();
+        Ok(Self {
+            folders: folders.collect(),
+            secrets: secrets.map_err(|e| Failure::from_error(Exit::Unexpected, &e))?,
+        })
+    }
+
+    fn check(&self, exchange: &Exchange) -> Result<(), String> {
+        let text = format!("{}\n{}", exchange.request, exchange.reply);
+        if let Some(folder) = self.folders.iter().find(|folder| text.contains(folder.as_str())) {
+            return Err(format!("it names the folder `{folder}` of this machine"));
+        }
+        match self.secrets.iter().find(|secret| secret.is_match(&text)) {
+            Some(secret) => Err(format!("it holds what looks like a secret (`{}`)", secret.as_str())),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcpmill_core::edge::ExchangeKind;
+
+    use super::*;
+
+    #[test]
+    fn folders_and_secrets_stay_here() {
+        let guard = Guard::new(Path::new("/data/cache"), Path::new("/data/runs")).unwrap();
+        let check = |text: String| {
+            guard.check(&Exchange { key: "k".into(), kind: ExchangeKind::Call, request: json!("q"), reply: json!({"a": text}) })
+        };
+        assert!(check("error in /data/cache/servers/x.js".into()).unwrap_err().contains("/data/cache/"));
+        // Put together here, so that no scanner takes the test for a leak.
+        for (head, tail) in [("Authorization: Bearer ", "abcdefghijklmnopqrstuvwx"), ("sk-", "abcdefghijklmnopqrstuvwx")] {
+            assert!(check(format!("{head}{tail}")).is_err(), "{head}");
+        }
+        check("the bearer of good news; /data/cached/x; sk-1".into()).unwrap();
+    }
+}
