@@ -121,7 +121,12 @@ async fn a_value_the_request_lacks_is_woven_in_or_put_behind_it() {
 
 #[tokio::test]
 async fn placeholders_and_the_tools_name_are_asked_for_again_and_then_fail_the_row_with_the_raw_reply() {
-    for bad in ["Read the weather file in path/to/your/city, please.", "Use get_forecast for the city of Bergamo, please."] {
+    for bad in [
+        "Read the weather file in path/to/your/city, please.",
+        "Use get_forecast for the city of Bergamo, please.",
+        "What will the weather in Bergamo be like on the day of the wed",
+        "I'm sorry, but I cannot tell the weather in Bergamo.",
+    ] {
         let script = move |request: &ChatRequest| match request.prompt_kind.as_str() {
             "instruct" => Some(json!({"requests": [bad]}).to_string()),
             _ => usual(request),

@@ -264,8 +264,15 @@ impl Making<'_> {
             schema: None,
             row: self.seed.id.as_str(),
         };
-        let accept =
-            |reply: &str| if reply.contains('?') { Err("the context asks something".into()) } else { Ok(reply.to_owned()) };
+        let accept = |reply: &str| {
+            if reply.contains('?') {
+                Err("the context asks something".into())
+            } else if values::speaks_as_assistant(reply) {
+                Err("the context is an assistant's, not a person's".into())
+            } else {
+                Ok(reply.to_owned())
+            }
+        };
         let answer = ask(&model, &question, &mut self.meter, accept).await;
         let Some(sentence) = AskFailure::tolerate(answer)? else { return Ok(None) };
         let text = format!("{sentence} {request}");
@@ -326,6 +333,12 @@ fn requests(reply: &str, tool: &str) -> Result<Vec<String>, String> {
         }
         if tool.contains(['_', '-']) && values::states(text, tool) {
             return Err("a request names the tool".into());
+        }
+        if !text.ends_with(['.', '?', '!', '"', '\'', ')']) {
+            return Err("a request is cut off".into());
+        }
+        if values::speaks_as_assistant(text) {
+            return Err("a request is an assistant's answer".into());
         }
         if texts[..i].contains(text) {
             return Err("two requests are the same".into());

@@ -100,6 +100,15 @@ pub(super) fn placeholder(text: &str) -> Option<String> {
     part.or_else(|| words.find(|word| PLACEHOLDER_WORDS.contains(word)).map(str::to_owned)).or_else(|| bracketed(&text))
 }
 
+/// How small models begin when they forget that they write as the person who asks.
+const ASSISTANT: [&str; 6] = ["i'm sorry, but", "i am sorry, but", "i cannot ", "i can't access", "sure, ", "as an ai"];
+
+/// Whether `text` is an assistant's answer and not a person's words.
+pub(super) fn speaks_as_assistant(text: &str) -> bool {
+    let text = text.trim().to_lowercase().replace('’', "'");
+    ASSISTANT.iter().any(|start| text.starts_with(start)) || text.contains("as an ai ") || text.contains("as a language model")
+}
+
 /// Words right inside angle brackets (`a < b` is none), or in square brackets that speak of "your" or "the".
 fn bracketed(text: &str) -> Option<String> {
     let inside =
@@ -162,6 +171,18 @@ mod tests {
         let arguments = json!({"path": "a.txt", "tail": 0, "head": 5, "labels": [], "verbose": false, "deep": true});
         let kept = prune(arguments.as_object().unwrap(), &["path".into()], "first 5 lines");
         assert_eq!(Value::Object(kept), json!({"path": "a.txt", "head": 5, "deep": true}));
+    }
+
+    #[test]
+    fn an_assistants_words_are_seen() {
+        for bad in
+            ["I'm sorry, but I can't access the file.", "Sure, here it is.", "I’m sorry, but no.", "Well, as an AI model I do."]
+        {
+            assert!(speaks_as_assistant(bad), "{bad}");
+        }
+        for good in ["I'm sorry to bother you again.", "I'm not sure, can you look?", "We want to surely know."] {
+            assert!(!speaks_as_assistant(good), "{good}");
+        }
     }
 
     #[test]
