@@ -18,6 +18,14 @@ demo:
 run *ARGS:
     cargo run --release -- run {{ARGS}}
 
+# tool selection on the held-out rows of the latest run
+eval *ARGS:
+    cargo run --release -- eval select {{ARGS}}
+
+# speed of the embedded model on this machine
+bench MODEL:
+    cargo run --release -p mcpmill-local --example bench -- {{MODEL}}
+
 # remove what a killed run left behind
 clean-envs:
     cargo run --release -- clean
