@@ -135,7 +135,12 @@ async fn choose(task: &SelectionTask, chooser: &Chooser) -> Result<Choice, Strin
             Ok((choice, Usage::default(), 0))
         }
         Chooser::ToolCalls(model) => {
-            let replied = model.chat(&request(task)).await.map_err(|e| e.to_string())?;
+            let replied = match model.chat(&request(task)).await {
+                Ok(replied) => replied,
+                // Left out, such items would make a model look better than it is.
+                Err(e) if e.is_final() => return Ok((Err(e.to_string()), Usage::default(), e.attempts)),
+                Err(e) => return Err(e.to_string()),
+            };
             let choice = match replied.reply.tool_calls.first() {
                 Some(call) => Ok(call.function.name.clone()),
                 None => Err("the reply calls no tool".to_owned()),
@@ -192,6 +197,8 @@ pub struct Scores {
     pub tool: Share,
     /// Replies that could not be read or name no offered tool.
     pub parse_failures: Share,
+    /// Tasks that could not be put to the model at all; they are in no share.
+    pub not_asked: u64,
     /// Tool accuracy by split.
     pub by_split: BTreeMap<String, Share>,
     /// Fewest tools offered in a task: below the suite's number where tools ran out.
@@ -200,8 +207,8 @@ pub struct Scores {
     pub tasks_hash: String,
 }
 
-/// Counts the scores of `predictions`; `tasks_hash` comes from [`tasks_hash`].
-pub fn score(predictions: &[Prediction], tasks_hash: String) -> Scores {
+/// Counts the scores of `predictions`; `not_asked` tasks brought none, `tasks_hash` comes from [`tasks_hash`].
+pub fn score(predictions: &[Prediction], not_asked: u64, tasks_hash: String) -> Scores {
     let share = |rows: Vec<&Prediction>| Share::of(rows.iter().filter(|p| p.correct).count() as u64, rows.len() as u64);
     let mut by_split: BTreeMap<String, Vec<&Prediction>> = BTreeMap::new();
     for prediction in predictions {
@@ -211,6 +218,7 @@ pub fn score(predictions: &[Prediction], tasks_hash: String) -> Scores {
     Scores {
         tool: share(predictions.iter().collect()),
         parse_failures: Share::of(unread, predictions.len() as u64),
+        not_asked,
         by_split: by_split.into_iter().map(|(split, rows)| (split, share(rows))).collect(),
         fewest_candidates: predictions.iter().map(|p| p.candidates).min().unwrap_or_default(),
         tasks_hash,
@@ -276,9 +284,9 @@ mod tests {
         let made_up = predict(&task, Ok("t99".into()));
         let silent = predict(&task, Err("the reply calls no tool".into()));
         let wrong = task.candidates.iter().find(|t| t.name != "t3").map(|t| predict(&task, Ok(t.name.clone()))).unwrap();
-        let scores = score(&[right, made_up, silent, wrong], tasks_hash(&[task]));
+        let scores = score(&[right, made_up, silent, wrong], 2, tasks_hash(&[task]));
         assert_eq!((scores.tool.hits, scores.tool.n), (1, 4));
-        assert_eq!(scores.parse_failures.hits, 2);
+        assert_eq!((scores.parse_failures.hits, scores.not_asked), (2, 2));
         assert_eq!(scores.by_split["unseen_tool"].n, 4);
     }
 }

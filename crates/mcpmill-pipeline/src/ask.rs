@@ -2,7 +2,7 @@
 
 use mcpmill_core::{
     canonical::sha256_hex,
-    edge::{ChatErrorKind, ChatRequest, Finish, Format, RecordedChat},
+    edge::{ChatRequest, Finish, Format, RecordedChat},
     record::{Outcome, Usage},
     schema::Schema,
     text::clipped,
@@ -31,7 +31,7 @@ pub struct Meter {
 /// Why a prompt brought nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AskFailure {
-    /// `model-failed` or `unusable-reply`, with the prompt: `instruct: unusable-reply`.
+    /// `model-failed`, `refused` or `unusable-reply`, with the prompt: `instruct: unusable-reply`.
     pub reason: String,
     /// In words.
     pub cause: String,
@@ -92,7 +92,7 @@ pub async fn ask<T>(
         reason: format!("{}: {reason}", prompt.id),
         cause,
         raw: raw.map(|r| clipped(&r, RAW_KEPT)),
-        answered: reason == "unusable-reply",
+        answered: matches!(reason, "unusable-reply" | "refused"),
     };
     let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..6];
     let messages = prompt.render(&question.inputs, nonce).map_err(|e| fail("prompt", e.to_string(), None))?;
@@ -114,10 +114,10 @@ pub async fn ask<T>(
         let replied = model.chat(&request).await.map_err(|e| {
             meter.attempts += e.attempts;
             // What a model refuses or garbles it will refuse again: that is an answer of a kind.
-            if !matches!(e.kind, ChatErrorKind::Rejected | ChatErrorKind::Malformed) {
+            if !e.is_final() {
                 meter.unreachable.get_or_insert_with(|| e.to_string());
             }
-            fail("model-failed", e.to_string(), e.raw)
+            fail(if e.is_final() { "refused" } else { "model-failed" }, e.to_string(), e.raw)
         })?;
         if replied.live {
             meter.usage += replied.reply.usage;

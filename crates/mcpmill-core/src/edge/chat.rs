@@ -112,7 +112,7 @@ pub trait ChatModel: Send + Sync {
 }
 
 /// A model did not answer.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Debug, Error, Serialize, Deserialize)]
 #[error("failed to get an answer of model `{model}`: {detail}")]
 pub struct ChatError {
     /// The model.
@@ -128,7 +128,8 @@ pub struct ChatError {
 }
 
 /// Kinds of failure of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ChatErrorKind {
     /// No connection, or it broke.
     Network,
@@ -151,6 +152,12 @@ pub enum ChatErrorKind {
 }
 
 impl ChatError {
+    /// Whether the model answered, and would answer so again: it refused the request, or its reply
+    /// cannot be read.
+    pub fn is_final(&self) -> bool {
+        matches!(self.kind, ChatErrorKind::Rejected | ChatErrorKind::Malformed)
+    }
+
     /// Whether another try makes sense.
     pub fn class(&self) -> Class {
         match self.kind {
@@ -204,16 +211,83 @@ impl RecordedChat {
         let fail = |kind, detail: String| ChatError { model: self.model().to_owned(), kind, detail, raw: None, attempts: 0 };
         let question = serde_json::json!({ "model": self.model(), "request": request });
         let live = || async {
-            let reply = self.model.chat(request).await?;
-            serde_json::to_value(&reply).map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))
+            let told = match self.model.chat(request).await {
+                Ok(reply) => serde_json::to_value(&reply),
+                // Also an answer: a replay must meet it again. Another run may ask anew.
+                Err(error) if error.is_final() => serde_json::to_value(Refusal { refused: error }),
+                Err(error) => return Err(error),
+            };
+            told.map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))
         };
-        let recorded = self.recorder.ask(ExchangeKind::Chat, &question, |_| true, live).await.map_err(|error| match error {
+        let settled = |told: &serde_json::Value| told.get("refused").is_none();
+        let recorded = self.recorder.ask(ExchangeKind::Chat, &question, settled, live).await.map_err(|error| match error {
             ExchangeError::Live(error) => error,
             ExchangeError::NotRecorded { .. } => fail(ChatErrorKind::NotRecorded, error.to_string()),
             ExchangeError::Store(error) => fail(ChatErrorKind::Internal, error.to_string()),
         })?;
-        let reply = serde_json::from_value(recorded.reply)
-            .map_err(|e| fail(ChatErrorKind::Malformed, format!("stored reply cannot be read: {e}")))?;
-        Ok(Replied { reply, live: recorded.live })
+        let unreadable = |e: serde_json::Error| fail(ChatErrorKind::Internal, format!("stored reply cannot be read: {e}"));
+        if !settled(&recorded.reply) {
+            let Refusal { refused } = serde_json::from_value(recorded.reply).map_err(unreadable)?;
+            return Err(ChatError { attempts: if recorded.live { refused.attempts } else { 0 }, ..refused });
+        }
+        Ok(Replied { reply: serde_json::from_value(recorded.reply).map_err(unreadable)?, live: recorded.live })
+    }
+}
+
+/// A refusal as it is recorded.
+#[derive(Serialize, Deserialize)]
+struct Refusal {
+    refused: ChatError,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::edge::{Mode, exchange::tests::Memory};
+
+    /// Refuses everything and counts.
+    struct Refuses(AtomicU32);
+
+    #[async_trait]
+    impl ChatModel for Refuses {
+        fn model(&self) -> &str {
+            "refuses"
+        }
+
+        async fn chat(&self, _: &ChatRequest) -> Result<ChatReply, ChatError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let detail = "too long".to_owned();
+            Err(ChatError {
+                model: "refuses".into(),
+                kind: ChatErrorKind::Rejected,
+                detail,
+                raw: Some("400".into()),
+                attempts: 1,
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_met_again_in_replay_and_asked_anew_otherwise() {
+        let model = Arc::new(Refuses(AtomicU32::new(0)));
+        let store = Arc::new(Memory::default());
+        let request = ChatRequest {
+            messages: vec![Message::user("q")],
+            tools: Vec::new(),
+            format: Format::Text,
+            temperature: 0.0,
+            top_p: 1.0,
+            max_tokens: 1,
+            seed: 1,
+            prompt_kind: String::new(),
+        };
+        for (mode, asked, attempts) in [(Mode::Reuse, 1, 1), (Mode::Reuse, 2, 1), (Mode::Replay, 2, 0)] {
+            let recorder = Arc::new(Recorder::new(store.clone(), mode));
+            let error = RecordedChat::new(model.clone(), recorder).chat(&request).await.unwrap_err();
+            assert_eq!((error.kind, error.detail.as_str(), error.attempts), (ChatErrorKind::Rejected, "too long", attempts));
+            assert_eq!((error.raw.as_deref(), model.0.load(Ordering::Relaxed)), (Some("400"), asked), "{mode:?}");
+        }
     }
 }

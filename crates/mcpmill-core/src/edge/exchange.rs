@@ -154,8 +154,8 @@ impl Recorder {
     }
 
     fn serves(&self, kind: ExchangeKind, stored: &Stored, settled: fn(&Value) -> bool) -> bool {
-        let own = stored.own && settled(&stored.exchange.reply);
-        own || self.mode == Mode::Replay || (self.mode == Mode::Reuse && kind.reusable())
+        let may = stored.own || (self.mode == Mode::Reuse && kind.reusable());
+        self.mode == Mode::Replay || (may && settled(&stored.exchange.reply))
     }
 
     /// Calls of the run that had to be made again because a kill came between sending and answer.
