@@ -1,9 +1,13 @@
 //! One endpoint: pace, retries, body caps, and what it can bind.
 
 use std::{
+    collections::HashSet,
     fmt,
     num::NonZeroU32,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -85,8 +89,38 @@ pub struct Endpoint {
     client: reqwest::Client,
     limiter: Option<DefaultDirectRateLimiter>,
     slots: Semaphore,
-    /// Set once the endpoint has refused `response_format`.
-    words_only: AtomicBool,
+    binding: SchemaBinding,
+}
+
+/// What is known of an endpoint's `response_format`. Some have none, some refuse certain schemas.
+#[derive(Default)]
+struct SchemaBinding {
+    /// Set once a schema was accepted: refusals are then the schema's own.
+    accepted: AtomicBool,
+    /// Hashes of schemas that were refused and answered when told in words.
+    refused: Mutex<HashSet<String>>,
+}
+
+/// Refusals, with no schema ever accepted, after which an endpoint is taken to have no binding at all.
+const REFUSALS: usize = 2;
+
+impl SchemaBinding {
+    fn of(&self, request: &ChatRequest) -> Binding {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let none = !self.accepted.load(Ordering::Relaxed) && refused.len() >= REFUSALS;
+        if none || schema_hash(request).is_some_and(|hash| refused.contains(&hash)) { Binding::Words } else { Binding::Schema }
+    }
+
+    fn refuse(&self, request: &ChatRequest) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).extend(schema_hash(request));
+    }
+}
+
+fn schema_hash(request: &ChatRequest) -> Option<String> {
+    match &request.format {
+        Format::JsonSchema { schema, .. } => Some(content_hash(schema)),
+        _ => None,
+    }
 }
 
 impl Endpoint {
@@ -121,7 +155,7 @@ impl Endpoint {
             client,
             limiter: settings.requests_per_minute.map(|n| RateLimiter::direct(Quota::per_minute(n))),
             slots: Semaphore::new(settings.concurrency.max(1)),
-            words_only: AtomicBool::new(false),
+            binding: SchemaBinding::default(),
             settings,
         })
     }
@@ -195,34 +229,39 @@ impl ChatModel for Endpoint {
         }
         let _slot = self.slots.acquire().await.map_err(|e| self.error(ChatErrorKind::Internal, e.to_string(), None, 0))?;
         let attempts = AtomicU32::new(0);
-        let binding = if self.words_only.load(Ordering::Relaxed) { Binding::Words } else { Binding::Schema };
-        let next = || self.once(request, binding, attempts.fetch_add(1, Ordering::Relaxed) + 1);
-        let backoff =
-            ExponentialBuilder::default().with_jitter().with_max_times(self.settings.retries).with_max_delay(LONGEST_PAUSE);
-        let outcome = next
-            .retry(backoff)
-            .when(|e: &ChatError| !matches!(e.class(), Class::Permanent))
-            .adjust(|e, pause| match (e.class(), pause) {
-                (Class::RateLimited(asked), Some(pause)) => Some(asked.max(pause).min(LONGEST_PAUSE)),
-                (_, pause) => pause,
-            })
-            .await;
-        match outcome {
-            // An endpoint without schema binding says 400; when it then answers to words, it is told in
-            // words from then on.
-            Err(error) if error.kind == ChatErrorKind::Rejected && self.can_fall_back(request) => {
-                let told = self.once(request, Binding::Words, attempts.load(Ordering::Relaxed) + 1).await.map_err(|_| error)?;
-                self.words_only.store(true, Ordering::Relaxed);
+        let binding = self.binding.of(request);
+        let bound = matches!(request.format, Format::JsonSchema { .. }) && binding == Binding::Schema;
+        match self.persist(request, binding, &attempts).await {
+            // An endpoint that cannot follow a schema says 400; where it then answers to words, it is told
+            // in words from then on.
+            Err(error) if error.kind == ChatErrorKind::Rejected && bound => {
+                let told = self.persist(request, Binding::Words, &attempts).await.map_err(|_| error)?;
+                self.binding.refuse(request);
                 Ok(told)
             }
-            outcome => outcome,
+            outcome => {
+                if bound && outcome.is_ok() {
+                    self.binding.accepted.store(true, Ordering::Relaxed);
+                }
+                outcome
+            }
         }
     }
 }
 
 impl Endpoint {
-    fn can_fall_back(&self, request: &ChatRequest) -> bool {
-        matches!(request.format, Format::JsonSchema { .. }) && !self.words_only.load(Ordering::Relaxed)
+    /// Asks until there is an answer, a permanent refusal, or no retry left.
+    async fn persist(&self, request: &ChatRequest, binding: Binding, attempts: &AtomicU32) -> Result<ChatReply, ChatError> {
+        let next = || self.once(request, binding, attempts.fetch_add(1, Ordering::Relaxed) + 1);
+        let backoff =
+            ExponentialBuilder::default().with_jitter().with_max_times(self.settings.retries).with_max_delay(LONGEST_PAUSE);
+        next.retry(backoff)
+            .when(|e: &ChatError| !matches!(e.class(), Class::Permanent))
+            .adjust(|e, pause| match (e.class(), pause) {
+                (Class::RateLimited(asked), Some(pause)) => Some(asked.max(pause).min(LONGEST_PAUSE)),
+                (_, pause) => pause,
+            })
+            .await
     }
 }
 
