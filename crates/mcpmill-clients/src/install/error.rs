@@ -18,6 +18,9 @@ pub enum InstallErrorKind {
     /// There is no interpreter for it.
     #[error("there is no {0} on this machine")]
     NoInterpreter(String),
+    /// Nothing may be fetched.
+    #[error("it is not in the cache, and nothing may be fetched")]
+    Offline,
     /// The installer is not to be had.
     #[error(transparent)]
     Installer(#[from] AssetError),
@@ -59,6 +62,7 @@ impl InstallError {
         match &self.kind {
             InstallErrorKind::NoInterpreter(what) => Some(format!("install {what} and put it on the PATH")),
             InstallErrorKind::Installer(error) => Some(error.hint()),
+            InstallErrorKind::Offline => Some("run once without `--offline`".to_owned()),
             InstallErrorKind::Failed { .. } => {
                 Some("check that npm and pip reach their registries (network, proxy, configuration)".to_owned())
             }

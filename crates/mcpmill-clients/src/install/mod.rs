@@ -81,6 +81,7 @@ pub struct Installer {
     assets: Assets,
     cache: PathBuf,
     locks: Arc<Vec<Lock>>,
+    offline: bool,
     turns: Arc<Semaphore>,
 }
 
@@ -88,12 +89,18 @@ impl Installer {
     /// An installer that keeps servers and the caches of npm and uv below `cache`.
     pub fn new(cage: Cage, assets: Assets, cache: impl Into<PathBuf>) -> Self {
         let cache = std::path::absolute(cache.into()).unwrap_or_default();
-        Self { cage, assets, cache, locks: Arc::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { cage, assets, cache, locks: Arc::default(), offline: false, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     /// Locks to install from; the first one that fits a package is used.
     pub fn with_locks(mut self, locks: Vec<Lock>) -> Self {
         self.locks = Arc::new(locks);
+        self
+    }
+
+    /// Whether nothing may be fetched: what is not installed yet then fails.
+    pub fn with_offline(mut self, offline: bool) -> Self {
+        self.offline = offline;
         self
     }
 
@@ -132,6 +139,9 @@ impl Installer {
         let folder = below.join(folder_name(package, &interpreter));
         if let Some(ready) = self.ready(&folder, given, &interpreter) {
             return Ok(ready);
+        }
+        if self.offline {
+            return Err(InstallErrorKind::Offline);
         }
         let _lock = assets::lock(folder.with_extension("lock")).await?;
         if let Some(ready) = self.ready(&folder, given, &interpreter) {
