@@ -12,9 +12,11 @@ pub mod filter;
 pub mod generate;
 pub mod harvest;
 pub mod models;
+mod pick;
 pub mod policy;
 pub mod prompt;
 pub mod rollout;
 
-pub use ask::{AskFailure, Meter, Question, ask, seed_of};
-pub use card::{card, purpose};
+pub use ask::{AskFailure, Meter, seed_of};
+pub use card::card;
+pub use pick::pick;

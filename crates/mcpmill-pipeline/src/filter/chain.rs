@@ -34,6 +34,17 @@ pub struct ChainError {
     pub detail: String,
 }
 
+/// What a chain works with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Needs {
+    /// Whether a step embeds.
+    pub embedder: bool,
+    /// Prompts its steps name.
+    pub prompts: Vec<String>,
+    /// Roles its steps ask.
+    pub roles: Vec<Role>,
+}
+
 /// What steps are made of.
 pub struct Parts<'a> {
     /// The embedding model, or why there is none: the step is then `unjudged`.
@@ -92,10 +103,25 @@ impl Chain {
         Ok(Self { id: id.to_owned(), steps })
     }
 
-    /// The prompts that the steps of a chain file name; none of a file that cannot be read.
-    pub fn prompts(text: &str) -> Vec<String> {
+    /// What the steps of a chain file work with; nothing for a file that cannot be read.
+    pub fn needs(text: &str) -> Needs {
+        let mut needs = Needs::default();
         let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
-        steps.iter().filter_map(|step| step.get("prompt")?.as_str()).map(str::to_owned).collect()
+        for step in steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()) {
+            match step {
+                Step::SchemaValid { .. } => {}
+                Step::EmbeddingSimilarity { .. } => needs.embedder = true,
+                Step::ToolInvocation { prompt, verifiers, .. } => {
+                    needs.prompts.push(prompt);
+                    needs.roles.extend(verifiers);
+                }
+                Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } => {
+                    needs.prompts.push(prompt);
+                    needs.roles.push(Role::Judge);
+                }
+            }
+        }
+        needs
     }
 }
 

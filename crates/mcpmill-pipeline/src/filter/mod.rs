@@ -8,7 +8,7 @@ mod response_valid;
 mod schema_valid;
 mod tool_invocation;
 
-pub use chain::{Chain, ChainError, Parts};
+pub use chain::{Chain, ChainError, Needs, Parts};
 pub use response_valid::RESPONSE_VALID;
 
 use std::{collections::HashMap, sync::Arc};

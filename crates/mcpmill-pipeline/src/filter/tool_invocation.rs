@@ -8,15 +8,12 @@ use serde_json::{Value, json};
 
 use super::{Bench, Case, Filter, chain::DropWhen};
 use crate::{
-    ask::{Meter, Question, ask},
-    card::purpose,
+    ask::Meter,
     models::{Models, Role},
+    pick::pick,
     prompt::Prompt,
 };
 use mcpmill_core::toolbox::Toolbox;
-
-/// Characters of a candidate's description.
-const PURPOSE: usize = 110;
 
 pub(super) struct ToolInvocation {
     pub(super) name: String,
@@ -68,25 +65,8 @@ impl ToolInvocation {
     async fn choose(&self, case: &Case<'_>, role: Role, models: &Models, meter: &mut Meter) -> Result<String, String> {
         let key = format!("{}\n{role}", case.sample.id);
         let candidates = self.toolbox.candidates(case.tool, self.distractors + 1, &key, |_| true);
-        let names: Vec<String> = candidates.iter().map(|t| alias(&t.name)).collect();
-        let shown: Vec<Value> =
-            candidates.iter().zip(&names).map(|(t, n)| json!({"name": n, "purpose": purpose(t, PURPOSE)})).collect();
-        let schema = json!({
-            "type": "object",
-            "properties": { "tool": { "type": "string", "enum": names } },
-            "required": ["tool"],
-            "additionalProperties": false,
-        });
-        let question = Question {
-            prompt: &self.prompt,
-            inputs: json!({ "request": case.sample.instruction, "candidates": shown }),
-            schema: Some(schema),
-            row: &key,
-        };
-        let choice = ask(models.role(role), &question, meter, |reply| {
-            let value: Value = serde_json::from_str(reply).map_err(|e| e.to_string())?;
-            value["tool"].as_str().map(str::to_owned).ok_or_else(|| "the reply names no tool".to_owned())
-        });
+        let request = &case.sample.instruction;
+        let choice = pick(models.role(role), &self.prompt, request, &candidates, &key, meter);
         choice.await.map_err(|e| format!("{}: {}", e.reason, e.cause))
     }
 }
