@@ -334,7 +334,7 @@ fn requests(reply: &str, tool: &str) -> Result<Vec<String>, String> {
         if tool.contains(['_', '-']) && values::states(text, tool) {
             return Err("a request names the tool".into());
         }
-        if !text.ends_with(['.', '?', '!', '"', '\'', ')']) {
+        if !values::is_ended(text) {
             return Err("a request is cut off".into());
         }
         if values::speaks_as_assistant(text) {

@@ -70,11 +70,23 @@ pub(super) fn states(request: &str, value: &str) -> bool {
         let before = request[..at].chars().next_back();
         let mut after = request[at + found.len()..].chars();
         let next = after.next();
-        let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        // Scripts without spaces between words have no boundary that could be missed.
+        let joins = |c: Option<char>| c.is_some_and(|c| (c.is_alphanumeric() && !is_unspaced(c)) || c == '_');
         // `3.` ends a sentence, `3.5` is another number.
         let decimal = number && next == Some('.') && after.next().is_some_and(|c| c.is_ascii_digit());
         !joins(before) && !joins(next) && !decimal
     })
+}
+
+/// Letters of scripts that put no spaces between words: Chinese, Japanese, Thai and their neighbours.
+fn is_unspaced(c: char) -> bool {
+    matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}'
+        | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// Whether a text ends as sentences do, in any of the scripts that models write.
+pub(super) fn is_ended(text: &str) -> bool {
+    text.ends_with(['.', '?', '!', '"', '\'', ')', '…', '”', '’', '»', '。', '？', '！', '」', '』', '）', '؟', '।'])
 }
 
 fn normal(text: &str) -> String {
@@ -153,6 +165,16 @@ mod tests {
         assert!(!states("for 30 days", "3"));
         assert!(!states("the catalogue", "cat"));
         assert!(states("Zürich, then", "zürich"));
+        assert!(states("请推荐包含牛排的菜谱。", "牛排"));
+        assert!(!states("日本123円", "12"));
+    }
+
+    #[test]
+    fn sentences_end_in_many_ways() {
+        for good in ["Do it.", "今天吃什么？", "请推荐菜谱。", "He said \"no\""] {
+            assert!(is_ended(good), "{good}");
+        }
+        assert!(!is_ended("and display it in the web bro"));
     }
 
     #[test]
