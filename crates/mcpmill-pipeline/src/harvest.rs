@@ -12,7 +12,7 @@ use mcpmill_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Bytes of a tool's description and schema. Of 13,000 real tools one is larger (112 KB); a tool
+/// Bytes of a tool as JSON. Of 13,000 real tools one is larger (112 KB); a tool
 /// stands in every row that offers it.
 const LARGEST_TOOL: usize = 100_000;
 
@@ -164,7 +164,7 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool>
     use HarvestOutcome as H;
     let kind = match harvested.outcome {
         H::Ready => OutcomeKind::Kept,
-        H::NoTools | H::Duplicate => OutcomeKind::Dropped,
+        H::NoTools => OutcomeKind::Dropped,
         H::NeedsCredentials | H::Unsupported => OutcomeKind::Skipped,
         H::InstallFailed | H::LaunchFailed | H::TimedOut | H::Protocol => OutcomeKind::Failed,
     };
@@ -173,8 +173,9 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool>
     outcome.raw = harvested.stderr;
     outcome.attempts = attempts;
     let declared = harvested.tools.len();
-    let mut tools: Vec<Tool> = harvested.tools.into_iter().map(|draft| Tool::new(server.id.clone(), draft)).collect();
-    tools.retain(|tool| tool.description_text().len() + tool.input_schema.len() <= LARGEST_TOOL);
+    let mut drafts = harvested.tools;
+    drafts.retain(|draft| serde_json::to_string(draft).is_ok_and(|text| text.len() <= LARGEST_TOOL));
+    let mut tools: Vec<Tool> = drafts.into_iter().map(|draft| Tool::new(server.id.clone(), draft)).collect();
     if tools.len() < declared {
         let cut = format!("{}: {} tools of more than {LARGEST_TOOL} bytes are left out", server.name, declared - tools.len());
         outcome.cause = Some(outcome.cause.map_or(cut.clone(), |cause| format!("{cause}; {cut}")));

@@ -115,10 +115,11 @@ async fn run(samples: Vec<Sample>, dataset: &Dataset, sources: &Sources) -> Hash
 async fn licence_verdicts_and_the_live_run_decide() {
     let servers = [server("open", Some("MIT")), server("closed", Some("BUSL-1.1")), server("silent", None)];
     let tools = [tool("open", "a"), tool("closed", "b"), tool("silent", "c")];
-    let [ok, refused, not_run, dropped, doubtful, undecided] = [0, 1, 2, 3, 4, 5].map(|n| sample(&tools[0], n));
+    let [ok, refused, not_run, dropped, doubtful, undecided, down, unasked] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|n| sample(&tools[0], n));
     let (closed, silent) = (sample(&tools[1], 0), sample(&tools[2], 0));
     let run_of = |s: &Sample, ended| (s.id.clone(), trajectory(s, ended));
-    let answered = [&ok, &dropped, &doubtful, &undecided].map(|s| run_of(s, Ended::Answer));
+    let answered = [&ok, &dropped, &doubtful, &undecided, &unasked].map(|s| run_of(s, Ended::Answer));
     let sources = Sources {
         servers: servers.into_iter().map(|s| (s.id.clone(), s)).collect(),
         toolbox: Arc::new(Toolbox::new(tools.to_vec())),
@@ -128,8 +129,11 @@ async fn licence_verdicts_and_the_live_run_decide() {
             unjudged(undecided.id.as_str(), "quality-score"),
             unjudged(&format!("trj_{}", doubtful.id), "response-valid"),
         ]),
+        failed: HashSet::from([down.id.to_string(), format!("trj_{}", unasked.id)]),
     };
-    let samples = || [&ok, &refused, &not_run, &dropped, &doubtful, &undecided, &closed, &silent].map(Clone::clone).to_vec();
+    let samples = || {
+        [&ok, &refused, &not_run, &dropped, &doubtful, &undecided, &down, &unasked, &closed, &silent].map(Clone::clone).to_vec()
+    };
     let ends = run(samples(), &dataset(&["ok", "not_run", "refused"], false, NO_SPLIT), &sources).await;
     let end = |s: &Sample| (ends[&s.id].outcome.outcome, ends[&s.id].outcome.reason.as_str());
     assert_eq!(end(&closed), (OutcomeKind::Dropped, "licence: BUSL-1.1"));
@@ -137,6 +141,8 @@ async fn licence_verdicts_and_the_live_run_decide() {
     assert_eq!(end(&dropped), (OutcomeKind::Dropped, "response-valid"));
     assert_eq!(end(&undecided), (OutcomeKind::Dropped, "unjudged: quality-score"));
     assert_eq!(end(&doubtful), (OutcomeKind::Dropped, "live: unjudged"));
+    assert_eq!(end(&down), (OutcomeKind::Dropped, "live: failed"), "its server did not start");
+    assert_eq!(end(&unasked), (OutcomeKind::Dropped, "live: unjudged"), "its judge was down");
     for (sample, live, messages) in [(&ok, "ok", 3), (&refused, "refused", 2), (&not_run, "not_run", 2)] {
         let row = &ends[&sample.id].rows[0];
         assert_eq!((row.live.as_str(), row.messages.len()), (live, messages));
@@ -159,7 +165,14 @@ async fn training_rows_never_offer_what_is_held_out() {
     let tools: Vec<Tool> = names.iter().flat_map(|s| (0..4).map(move |t| tool(s, &format!("{s}_tool_{t}")))).collect();
     let samples: Vec<Sample> = tools.iter().flat_map(|t| (0..3).map(move |n| sample(t, n))).collect();
     let toolbox = Arc::new(Toolbox::new(tools.clone()));
-    let sources = Sources { servers, toolbox, run: HashMap::new(), passed: HashMap::new(), verdicts: HashMap::new() };
+    let sources = Sources {
+        servers,
+        toolbox,
+        run: HashMap::new(),
+        passed: HashMap::new(),
+        verdicts: HashMap::new(),
+        failed: HashSet::new(),
+    };
     let split = "unseen_server = 0.34\nunseen_tool = 0.2\nseen_tool = 0.2";
     let ends = run(samples, &dataset(&["not_run"], false, split), &sources).await;
     let rows: Vec<&ExportRow> = ends.values().flat_map(|done| &done.rows).collect();

@@ -28,7 +28,7 @@ pub struct ExportRow {
     pub tool_ids: Vec<ToolId>,
     /// The server's licence.
     pub licence: Option<String>,
-    /// What came of the live run: `ok`, `refused`, `not_run`, `unjudged`.
+    /// What came of the live run: `ok`, `refused`, `not_run`, `failed`, `unjudged`.
     pub live: String,
     /// How the instruction came to be.
     pub lineage: Vec<Revision>,

@@ -118,8 +118,6 @@ pub enum HarvestOutcome {
     Protocol,
     /// It answered with no tools.
     NoTools,
-    /// Its tools are those of a server already harvested.
-    Duplicate,
 }
 
 impl HarvestOutcome {
@@ -134,7 +132,6 @@ impl HarvestOutcome {
             Self::TimedOut => "timed-out",
             Self::Protocol => "protocol",
             Self::NoTools => "no-tools",
-            Self::Duplicate => "duplicate",
         }
     }
 }

@@ -66,7 +66,7 @@ struct Values<'a> {
     licence: &'a str,
     candidates: usize,
     version: &'a str,
-    run: &'a str,
+    export: &'a str,
     size_category: &'static str,
     tool_count: usize,
     server_count: usize,
@@ -76,7 +76,7 @@ struct Values<'a> {
     counts: &'a CardCounts,
 }
 
-/// Fills `template`; `run` names the run, `version` the program.
+/// Fills `template`; `export` names the export, `version` the program.
 ///
 /// # Errors
 /// The template uses a variable that does not exist, or is no template.
@@ -84,7 +84,7 @@ pub fn render_card(
     template: &str,
     dataset: &Dataset,
     counts: &CardCounts,
-    run: &str,
+    export: &str,
     version: &str,
 ) -> Result<String, CardError> {
     let mut env = Environment::new();
@@ -95,7 +95,7 @@ pub fn render_card(
         licence: &dataset.licence,
         candidates: dataset.candidates,
         version,
-        run,
+        export,
         size_category: size_category(counts.rows),
         tool_count: counts.tools.len(),
         server_count: counts.servers.len(),

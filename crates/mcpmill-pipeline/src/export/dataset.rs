@@ -18,7 +18,7 @@ pub struct Dataset {
     pub licence: String,
     /// SPDX expressions of servers whose rows are taken.
     pub licences: Vec<String>,
-    /// Ends of live runs that are taken (`ok`, `not_run`, `refused`, `unjudged`).
+    /// Ends of live runs that are taken (`ok`, `not_run`, `refused`, `failed`, `unjudged`).
     pub live: Vec<String>,
     /// Whether rows are taken that a filter could not judge.
     pub allow_unjudged: bool,
@@ -57,7 +57,7 @@ impl Dataset {
         if dataset.candidates == 0 || dataset.rows_per_file == 0 {
             return Err(fail("`candidates` and `rows_per_file` are at least 1".into()));
         }
-        let known = ["ok", "not_run", "refused", "unjudged"];
+        let known = ["ok", "not_run", "refused", "failed", "unjudged"];
         match dataset.live.iter().find(|l| !known.contains(&l.as_str())) {
             Some(odd) => Err(fail(format!("`live` knows {}, not `{odd}`", known.join(", ")))),
             None => Ok(dataset),

@@ -36,6 +36,8 @@ pub struct Sources {
     pub passed: HashMap<SampleId, Trajectory>,
     /// All verdicts, by subject.
     pub verdicts: HashMap<String, Vec<Verdict>>,
+    /// Samples whose call could not be made, and trajectories whose answer could not be judged.
+    pub failed: HashSet<String>,
 }
 
 /// A sample and where it goes.
@@ -103,8 +105,10 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
         return Err(format!("unjudged: {filter}"));
     }
     let live = match (sources.run.get(&sample.id), sources.passed.get(&sample.id)) {
+        (None, _) if sources.failed.contains(sample.id.as_str()) => "failed",
         (None, _) => "not_run",
         (Some(run), _) if run.ended == Ended::Refused => "refused",
+        (Some(run), None) if sources.failed.contains(run.id.as_str()) => "unjudged",
         (Some(_), None) => return Err(crate::filter::RESPONSE_VALID.into()),
         (Some(_), Some(passed)) if undecided(passed.id.as_str()).is_some() => "unjudged",
         (Some(_), Some(_)) => "ok",
