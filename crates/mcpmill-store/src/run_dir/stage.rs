@@ -81,9 +81,15 @@ pub struct StageDir {
     path: PathBuf,
     stage: String,
     fingerprint: String,
+    superseded: Option<PathBuf>,
 }
 
 impl StageDir {
+    /// Where an earlier folder of the stage, of another fingerprint, was moved just now.
+    pub fn superseded(&self) -> Option<&Path> {
+        self.superseded.as_deref()
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -146,7 +152,8 @@ pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageS
     };
     let ours = begun.as_deref().map(str::trim_end) == Some(fingerprint);
     let info = stage_info(path)?;
-    let dir = StageDir { path: path.to_owned(), stage: stage.to_owned(), fingerprint: fingerprint.to_owned() };
+    let mut dir =
+        StageDir { path: path.to_owned(), stage: stage.to_owned(), fingerprint: fingerprint.to_owned(), superseded: None };
     match info {
         Some(info) if ours && info.fingerprint == fingerprint => {
             // A kill may have come between the end of the stage and the removal of its parts.
@@ -157,7 +164,7 @@ pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageS
         _ => {}
     }
     if path.is_dir() && fs::read_dir(path).map_err(fail)?.next().is_some() {
-        supersede(path)?;
+        dir.superseded = supersede(path)?;
     }
     fs::create_dir_all(path).map_err(fail)?;
     durable::write(&mark, format!("{fingerprint}\n").as_bytes()).map_err(|e| RunDirError::new(&mark, e))?;
@@ -165,11 +172,12 @@ pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageS
 }
 
 /// Moves a folder aside, under the first free number.
-fn supersede(path: &Path) -> Result<(), RunDirError> {
+fn supersede(path: &Path) -> Result<Option<PathBuf>, RunDirError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let free = (1..).map(|k: u32| path.with_file_name(format!("{name}.superseded-{k}"))).find(|to| !to.exists());
-    let moved = free.map_or(Ok(()), |to| fs::rename(path, to));
-    moved.and_then(|()| durable::sync_folder_of(path)).map_err(|e| RunDirError::new(path, e))
+    let moved = free.as_ref().map_or(Ok(()), |to| fs::rename(path, to));
+    moved.and_then(|()| durable::sync_folder_of(path)).map_err(|e| RunDirError::new(path, e))?;
+    Ok(free)
 }
 
 /// Removes what only unfinished work needs.
