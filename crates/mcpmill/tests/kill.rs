@@ -91,6 +91,45 @@ async fn a_replay_that_is_killed_makes_the_same_bytes() {
     assert_eq!(tree(&run), whole);
 }
 
+/// Ctrl-C while rows are in flight: what ended is saved, the exit code says so, and the same command goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_run_is_saved() {
+    let model = ScriptedEndpoint::start(Duration::from_millis(150)).await;
+    let url = model.base_url();
+    let folder = Folder::with(&["calculator"]);
+    let args = ["run", "--to", "generate", "--set", "generate.per_tool=12", "--set", "generate.concurrency=1"];
+    let mut command = folder.with_model(&url, &args);
+    let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let ended = |run: &PathBuf| {
+        let lines = std::fs::read_to_string(run.join("3-generate/parts/00000.jsonl")).unwrap_or_default();
+        lines.lines().count()
+    };
+    let begun = Instant::now();
+    while folder.runs().first().map_or(0, ended) < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no row ends");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("what was done is saved") && said.contains("hint: the same command goes on"), "{said}");
+    let run = folder.run();
+    let saved = ended(&run);
+    assert!((2..12).contains(&saved), "{saved} rows are saved");
+    let asked = model.requests().await;
+
+    ok(&mut folder.with_model(&url, &args));
+    assert_eq!((folder.run(), folder.runs().len()), (run.clone(), 1), "the same run goes on");
+    assert_eq!(stage(&run, "3-generate")["outcomes"]["kept"], 12);
+    let whole = ScriptedEndpoint::start(Duration::ZERO).await;
+    let other = Folder::with(&["calculator"]);
+    ok(&mut other.with_model(&whole.base_url(), &args));
+    let (all, needed) = (model.requests().await, whole.requests().await);
+    assert!(all >= needed && all <= needed + 1, "{all} requests in two parts, {needed} in one; {asked} before the interruption");
+}
+
 /// Each stage is killed while it works, over and over; live, so that servers are up in harvest and rollout.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_run_that_is_killed_in_any_stage_is_finished_by_the_next() {
@@ -127,8 +166,7 @@ async fn a_live_run_that_is_killed_in_any_stage_is_finished_by_the_next() {
             let ids: HashSet<&str> = outcomes.iter().map(|o| o.input_id.as_str()).collect();
             assert_eq!(ids.len(), outcomes.len(), "no row twice in {name}");
         }
-        let here = folder.path().to_string_lossy().into_owned();
-        assert_eq!(common::processes(&here), Vec::<String>::new(), "a server survives a kill in {stage_folder}");
+        assert_eq!(common::survivors(), Vec::<String>::new(), "a server survives a kill in {stage_folder}");
     }
     assert!(kills >= 6, "only {kills} of 9 kills came in time");
 }

@@ -53,7 +53,7 @@ async fn the_whole_line_and_its_replay() {
     assert_ne!(folder.run(), run);
     assert_eq!(tree(&folder.run()), tree(&run));
     assert_eq!(model.requests().await, asked);
-    assert_eq!(common::processes(&folder.path().to_string_lossy()), Vec::<String>::new(), "no process survives");
+    assert_eq!(common::survivors(), Vec::<String>::new(), "no process survives");
 
     selection_is_measured(&folder, &model);
 }

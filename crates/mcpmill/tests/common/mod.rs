@@ -23,6 +23,11 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// A folder with nothing in it: the built-in settings and declarations hold.
+    pub fn empty() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
     /// A folder whose only marketplace lists these servers of the starter roster.
     pub fn with(servers: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -132,6 +137,20 @@ pub fn tree(run: &Path) -> BTreeMap<String, String> {
         }
     }
     hashes
+}
+
+/// Caged processes whose mcpmill is gone. Their command lines say nothing (they see the cage's own paths),
+/// but the world they have mounted carries the process id of its maker.
+pub fn survivors() -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
+        let mounts = fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
+        let makers = mounts.split("/worlds/world-").skip(1).filter_map(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if makers.clone().any(|maker| !Path::new(&format!("/proc/{maker}")).exists()) {
+            found.push(format!("{:?} {}", entry.file_name(), fs::read_to_string(entry.path().join("comm")).unwrap_or_default()));
+        }
+    }
+    found
 }
 
 /// Processes that have `needle` in their command line.
