@@ -145,6 +145,7 @@ pub struct Edges {
     offline: bool,
     /// Assets of the cache.
     pub assets: Assets,
+    made: tokio::sync::Mutex<HashMap<String, RecordedChat>>,
 }
 
 impl Edges {
@@ -160,7 +161,7 @@ impl Edges {
         if !config.embedding.model_dir.as_os_str().is_empty() {
             assets = assets.with_path(AssetId::MiniLm, &config.embedding.model_dir);
         }
-        Self { config: config.clone(), unsandboxed, offline, assets }
+        Self { config: config.clone(), unsandboxed, offline, assets, made: tokio::sync::Mutex::default() }
     }
 
     async fn fetch(&self, id: AssetId) -> Result<PathBuf, Failure> {
@@ -201,7 +202,9 @@ impl Edges {
             return Ok(Arc::new(Absent("servers".into())));
         }
         let cage = self.cage().await?;
-        let installer = Installer::new(cage.clone(), self.assets.clone(), &self.config.cache_dir).with_locks(locks(declarations));
+        let installer = Installer::new(cage.clone(), self.assets.clone(), &self.config.cache_dir)
+            .with_locks(locks(declarations))
+            .with_offline(self.offline);
         let limits = ServerLimits {
             start: Duration::from_secs(self.config.harvest.start_timeout_s),
             answer: Duration::from_secs(self.config.harvest.call_timeout_s),
@@ -212,14 +215,14 @@ impl Edges {
         Ok(Arc::new(CagedConnector::new(cage, installer, scratch).with_limits(limits)))
     }
 
-    /// The embedding model behind the exchange store, or why there is none.
-    pub async fn embedder(&self, recorder: &Arc<Recorder>) -> Result<RecordedEmbedder, String> {
-        let name = embedder_name(&self.config).map_err(|e| e.to_string())?;
-        let model: Arc<dyn Embedder> = if self.config.mode == Mode::Replay {
-            Arc::new(Absent(name))
-        } else {
-            Arc::new(self.load_embedder(&name).await.map_err(|e| e.to_string())?)
-        };
+    /// The embedding model behind the exchange store.
+    ///
+    /// # Errors
+    /// The model or its runtime cannot be had.
+    pub async fn embedder(&self, recorder: &Arc<Recorder>) -> Result<RecordedEmbedder, Failure> {
+        let name = embedder_name(&self.config)?;
+        let model: Arc<dyn Embedder> =
+            if self.config.mode == Mode::Replay { Arc::new(Absent(name)) } else { Arc::new(self.load_embedder(&name).await?) };
         Ok(RecordedEmbedder::new(model, Arc::clone(recorder)))
     }
 
@@ -235,15 +238,16 @@ impl Edges {
         FastEmbedder::load(name, &files, self.config.embedding.threads).map_err(|e| Failure::from_error(Exit::Environment, &e))
     }
 
-    /// The models of all roles behind the exchange store. A model that plays several roles is made once.
+    /// The models of these roles behind the exchange store. A model that plays several roles, or played
+    /// one before, is made once.
     ///
     /// # Errors
     /// A role's model is wrongly declared, or cannot be had.
-    pub async fn models(&self, recorder: &Arc<Recorder>) -> Result<Models, Failure> {
-        let mut made: HashMap<String, RecordedChat> = HashMap::new();
+    pub async fn models(&self, recorder: &Arc<Recorder>, roles: &[Role]) -> Result<Models, Failure> {
+        let mut made = self.made.lock().await;
         let mut by_role = HashMap::new();
         let mut fallback = None;
-        for role in Role::ALL {
+        for &role in roles {
             let named = model_of(&self.config, role)?;
             if !made.contains_key(&named.name) {
                 let model = self.chat_model(&named).await?;

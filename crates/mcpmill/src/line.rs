@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use mcpmill_core::{
@@ -12,7 +15,7 @@ use mcpmill_core::{
     edge::{Exchanges, Mode, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
-    record::{ExportRow, Judgement, Sample, ServerRecord, Tool, Trajectory, Verdict},
+    record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
@@ -86,7 +89,8 @@ pub struct Line {
     /// `--limit`: rows of discover that are taken.
     pub limit: Option<usize>,
     recorder: Arc<Recorder>,
-    models: OnceCell<Models>,
+    embedder: OnceCell<RecordedEmbedder>,
+    worked: AtomicBool,
     estimated: OnceCell<()>,
 }
 
@@ -114,9 +118,15 @@ impl Line {
             cancel,
             limit,
             recorder,
-            models: OnceCell::new(),
+            embedder: OnceCell::new(),
+            worked: AtomicBool::new(false),
             estimated: OnceCell::new(),
         })
+    }
+
+    /// Whether a stage was worked on, and not only taken over.
+    pub fn has_worked(&self) -> bool {
+        self.worked.load(Ordering::Relaxed)
     }
 
     /// Notes whether the run came to its end.
@@ -191,8 +201,8 @@ impl Line {
             return Ok(());
         }
         let say = async || {
-            let model = self.models().await?.role(Role::Generator);
-            let words = speed::estimate(model, self.config.generate.samples).await;
+            let models = self.models(&[Role::Generator]).await?;
+            let words = speed::estimate(models.role(Role::Generator), self.config.generate.samples).await;
             self.events.note(words.map_err(|e| Failure::from_error(Exit::Environment, &e))?);
             Ok(())
         };
@@ -217,7 +227,10 @@ impl Line {
             },
             profile: section.profile.resolve(local),
             evolve: section.evolve,
-            pace: Pace { concurrency: self.at_once(section.concurrency)?, max_failure_rate: section.max_failure_rate },
+            pace: Pace {
+                concurrency: self.at_once(section.concurrency, &prompts.roles())?,
+                max_failure_rate: section.max_failure_rate,
+            },
             at_hand: Arc::new(at_hand(&servers, &self.declarations.worlds()?)),
         };
         let knobs = json!({
@@ -231,7 +244,7 @@ impl Line {
         let print = self.fingerprint(Stage::Generate, &knobs, &files, &inputs)?;
         self.stage::<Sample, _>(Stage::Generate.folder(), &print, false, async |cx, out| {
             self.estimate().await?;
-            generate(tools, &settings, &prompts, self.models().await?, cx, out).await.map_err(Failure::from)
+            generate(tools, &settings, &prompts, &self.models(&prompts.roles()).await?, cx, out).await.map_err(Failure::from)
         })
         .await
     }
@@ -247,7 +260,7 @@ impl Line {
     async fn filter_samples(&self) -> Result<StageInfo, Failure> {
         let samples = self.input::<Sample>(Stage::Generate)?;
         let toolbox = self.toolbox()?;
-        let pace = Pace { concurrency: self.at_once(self.config.filter.concurrency)?, max_failure_rate: 0.5 };
+        let pace = self.filter_pace("function-call")?;
         let inputs = [self.path_of::<Sample>(Stage::Generate), self.path_of::<Tool>(Stage::Harvest)];
         let print = self.chain_fingerprint(Stage::FilterSamples, "function-call", &inputs)?;
         let work = async |cx: &Context, out: &dyn Sink<Sample>| {
@@ -289,7 +302,7 @@ impl Line {
         let trajectories = self.input::<Trajectory>(Stage::Rollout)?;
         let samples: HashMap<_, _> = self.input::<Sample>(Stage::FilterSamples)?.into_iter().map(|s| (s.id.clone(), s)).collect();
         let toolbox = self.toolbox()?;
-        let pace = Pace { concurrency: self.at_once(self.config.filter.concurrency)?, max_failure_rate: 0.5 };
+        let pace = self.filter_pace("trajectory")?;
         let inputs = [self.path_of::<Trajectory>(Stage::Rollout), self.path_of::<Sample>(Stage::FilterSamples)];
         let print = self.chain_fingerprint(Stage::FilterTrajectories, "trajectory", &inputs)?;
         let work = async |cx: &Context, out: &dyn Sink<Trajectory>| {
@@ -337,7 +350,7 @@ impl Line {
             return Err(Failure::new(Exit::Failures, format!("dataset `{name}` has no rows: every sample was dropped"))
                 .hint(format!("the reasons are in `{folder}/outcomes.parquet` and in report.json")));
         }
-        publish::publish(&self.run.path().join(folder), &dataset, card, &self.run.info().id)?;
+        publish::publish(&self.run.path().join(folder), &dataset, card, &info.fingerprint[..12])?;
         Ok(info)
     }
 
@@ -355,7 +368,14 @@ impl Line {
             run: by_sample(self.input::<Trajectory>(Stage::Rollout)?),
             passed: by_sample(self.input::<Trajectory>(Stage::FilterTrajectories)?),
             verdicts,
+            failed: self.failed(Stage::Rollout)?.chain(self.failed(Stage::FilterTrajectories)?).collect(),
         })
+    }
+
+    /// Input ids of the rows that failed in a stage.
+    fn failed(&self, stage: Stage) -> Result<impl Iterator<Item = String>, Failure> {
+        let outcomes = self.input::<Outcome>(stage)?.into_iter();
+        Ok(outcomes.filter(|o| o.outcome == OutcomeKind::Failed).map(|o| o.input_id))
     }
 
     /// Opens a stage's folder and journal, lets `work` end its rows, and finishes it.
@@ -375,6 +395,12 @@ impl Line {
             }
             StageState::Open(dir) => dir,
         };
+        self.worked.store(true, Ordering::Relaxed);
+        if let Some(old) = dir.superseded() {
+            let old = old.strip_prefix(self.run.path()).unwrap_or(old).display();
+            self.events
+                .note(format!("{folder}: settings, declarations or input have changed, it is made again; the old one is {old}"));
+        }
         let fail = |e: mcpmill_store::journal::JournalError| Failure::from_error(Exit::Unexpected, &e);
         let repeated = || self.recorder.repeated().map_err(|e| Failure::from_error(Exit::Unexpected, &e));
         let before = dir.count_at_begin(repeated()?).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
@@ -422,10 +448,10 @@ impl Line {
     }
 
     fn chain_fingerprint(&self, stage: Stage, chain: &str, inputs: &[PathBuf]) -> Result<String, Failure> {
-        let roles = [Role::VerifierA, Role::VerifierB, Role::Judge];
-        let knobs = json!({ "models": self.model_names(&roles)?, "embedder": embedder_name(&self.config)? });
-        let prompts = Chain::prompts(self.declarations.chain(chain)?);
-        let files: Vec<String> = prompts.into_iter().map(|id| format!("prompts/{id}.md")).collect();
+        let needs = Chain::needs(self.declarations.chain(chain)?);
+        let embedder = if needs.embedder { Some(embedder_name(&self.config)?) } else { None };
+        let knobs = json!({ "models": self.model_names(&needs.roles)?, "embedder": embedder });
+        let files: Vec<String> = needs.prompts.into_iter().map(|id| format!("prompts/{id}.md")).collect();
         let chain = format!("filters/{chain}.toml");
         let files: Vec<&str> = files.iter().map(String::as_str).chain([chain.as_str()]).collect();
         self.fingerprint(stage, &knobs, &files, inputs)
@@ -436,43 +462,53 @@ impl Line {
     }
 
     async fn chain(&self, id: &str, toolbox: &Arc<Toolbox>) -> Result<Chain, Failure> {
-        let models = self.models().await.cloned();
-        if let Err(failure) = &models {
-            self.events.note(format!("filters that need a model cannot judge: {failure}"));
-        }
-        let embedder = self.embedder().await;
-        if let Err(why) = &embedder {
-            self.events.note(format!("filters that need the embedding model cannot judge: {why}"));
-        }
+        let text = self.declarations.chain(id)?;
+        let needs = Chain::needs(text);
+        // What is missing is told before the first row: a stage of nothing but `unjudged` would be sealed.
+        let unused = || Err::<_, String>("no step of the chain needs it".into());
+        let models = if needs.roles.is_empty() { unused() } else { Ok(self.models(&needs.roles).await?) };
+        let embedder = if needs.embedder { Ok(self.embedder().await?) } else { Err("no step of the chain needs it".into()) };
+        needs.prompts.iter().try_for_each(|id| self.declarations.prompt(id).map(drop))?;
         let prompt = |id: &str| self.declarations.prompt(id).ok();
-        let parts = Parts { embedder, models: models.map_err(|f| f.to_string()), toolbox: Arc::clone(toolbox), prompt: &prompt };
-        Chain::parse(id, self.declarations.chain(id)?, &parts)
-            .map_err(|e| Failure::usage(e.to_string()).hint(format!("see filters/{id}.toml")))
+        let parts = Parts { embedder, models, toolbox: Arc::clone(toolbox), prompt: &prompt };
+        Chain::parse(id, text, &parts).map_err(|e| Failure::usage(e.to_string()).hint(format!("see filters/{id}.toml")))
     }
 
-    /// The models of all roles, made at the first call.
+    /// The models of these roles; each model is made once.
     ///
     /// # Errors
     /// As [`Edges::models`].
-    pub async fn models(&self) -> Result<&Models, Failure> {
-        self.models.get_or_try_init(|| self.edges.models(&self.recorder)).await
+    pub async fn models(&self, roles: &[Role]) -> Result<Models, Failure> {
+        self.edges.models(&self.recorder, roles).await
     }
 
-    /// The embedding model, or why there is none.
-    pub async fn embedder(&self) -> Result<RecordedEmbedder, String> {
-        self.edges.embedder(&self.recorder).await
+    /// The embedding model, made at the first call.
+    ///
+    /// # Errors
+    /// As [`Edges::embedder`].
+    pub async fn embedder(&self) -> Result<RecordedEmbedder, Failure> {
+        self.embedder.get_or_try_init(|| self.edges.embedder(&self.recorder)).await.cloned()
     }
 
     fn toolbox(&self) -> Result<Arc<Toolbox>, Failure> {
         Ok(Arc::new(Toolbox::new(self.input::<Tool>(Stage::Harvest)?)))
     }
 
-    /// 0 picks one row at a time for the embedded model, which uses all cores, and 16 for endpoints.
+    fn filter_pace(&self, chain: &str) -> Result<Pace, Failure> {
+        let roles = Chain::needs(self.declarations.chain(chain)?).roles;
+        Ok(Pace { concurrency: self.at_once(self.config.filter.concurrency, &roles)?, max_failure_rate: 0.5 })
+    }
+
+    /// 0 picks one row at a time where the embedded model plays one of the roles, as it uses all cores,
+    /// and 16 for endpoints.
     ///
     /// # Errors
-    /// The generator's model is wrongly declared.
-    pub fn at_once(&self, configured: usize) -> Result<usize, Failure> {
-        let local = model_of(&self.config, Role::Generator)?.local && self.config.mode != Mode::Replay;
+    /// A role's model is wrongly declared.
+    pub fn at_once(&self, configured: usize, roles: &[Role]) -> Result<usize, Failure> {
+        let mut local = false;
+        for &role in roles {
+            local |= model_of(&self.config, role)?.local && self.config.mode != Mode::Replay;
+        }
         Ok(if configured > 0 {
             configured
         } else if local {
@@ -535,12 +571,11 @@ fn at_hand(servers: &[ServerRecord], worlds: &BTreeMap<String, WorldSpec>) -> Ha
 impl From<StageError> for Failure {
     fn from(error: StageError) -> Self {
         match &error {
-            StageError::Interrupted => {
-                Self::new(Exit::Interrupted, "interrupted; what was done is saved").hint("`mcpmill run` goes on where it stopped")
-            }
+            StageError::Interrupted => Self::new(Exit::Interrupted, "interrupted; what was done is saved")
+                .hint("the same command goes on where it stopped"),
             StageError::TooManyFailures { stage, .. } => {
                 let hint = format!(
-                    "every cause is in {stage}/parts or {stage}/outcomes.parquet; when the cause is gone, run again to go on"
+                    "every cause is in the run's events.jsonl, stage {stage}; when the cause is gone, the same command goes on"
                 );
                 Self::from_error(Exit::Failures, &error).hint(hint)
             }

@@ -12,13 +12,13 @@ use mcpmill_store::{
 use crate::error::{Exit, Failure};
 
 /// Writes `data/<split>-NNNNN-of-NNNNN.parquet` and `README.md` beside the rows of a finished export,
-/// row by row, so that memory does not grow with the dataset. `run` names the run in the card.
+/// row by row, so that memory does not grow with the dataset. `export` names the export in the card.
 ///
 /// Writing again gives the same bytes; files of an earlier attempt are replaced.
 ///
 /// # Errors
 /// A file cannot be read or written, or the card's template does not fit.
-pub fn publish(folder: &Path, dataset: &Dataset, card: &str, run: &str) -> Result<(), Failure> {
+pub fn publish(folder: &Path, dataset: &Dataset, card: &str, export: &str) -> Result<(), Failure> {
     let fail = |e: &dyn std::error::Error| Failure::from_error(Exit::Unexpected, e);
     let rows_file = folder.join(ExportRow::NAME).with_extension("parquet");
     let mut counts = CardCounts::default();
@@ -38,7 +38,8 @@ pub fn publish(folder: &Path, dataset: &Dataset, card: &str, run: &str) -> Resul
         fs::remove_dir_all(&data).map_err(|e| fail(&e))?;
     }
     fs::rename(&fresh, &data).map_err(|e| fail(&e))?;
-    let text = render_card(card, dataset, &counts, run, env!("CARGO_PKG_VERSION")).map_err(|e| Failure::usage(e.to_string()))?;
+    let text =
+        render_card(card, dataset, &counts, export, env!("CARGO_PKG_VERSION")).map_err(|e| Failure::usage(e.to_string()))?;
     fs::write(folder.join("README.md"), text).map_err(|e| fail(&e))
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use mcpmill_clients::assets::AssetId;
-use mcpmill_core::{canonical::content_hash, event::Events};
+use mcpmill_core::{canonical::content_hash, edge::Mode, event::Events};
 use mcpmill_pipeline::models::Role;
 use mcpmill_store::run_dir::{RunDir, RunState, latest, unfinished};
 use serde_json::json;
@@ -83,7 +83,8 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     if from > to {
         return Err(Failure::usage(format!("`--from {from}` comes after `--to {to}`")));
     }
-    let plan = if from == Stage::Discover && to > Stage::Harvest {
+    crate::commands::check_ready(&setup)?;
+    let plan = if from == Stage::Discover && to >= Stage::Harvest && setup.config.mode != Mode::Replay {
         Some(crate::commands::plan::words(&setup.config, &setup.declarations, setup.global.limit)?)
     } else {
         None
@@ -91,16 +92,18 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     in_run(setup, choice, async |line| {
         if let Some(plan) = plan {
             line.events.note(plan);
-            if crate::commands::plan::model_is_here(&line.config) {
+            if to > Stage::Harvest && crate::commands::plan::model_is_here(&line.config) {
                 line.estimate().await?;
             }
         }
+        let finished = line.run.info().state == RunState::Finished;
         line.set_state(RunState::Unfinished)?;
         for stage in Stage::ALL.into_iter().filter(|s| (from..=to).contains(s)) {
             line.run_stage(stage).await?;
         }
         if to < Stage::Export {
-            return Ok(());
+            // A finished run of which nothing was made again is as finished as before.
+            return if finished && !line.has_worked() { line.set_state(RunState::Finished) } else { Ok(()) };
         }
         // The report first: a run that is finished has one.
         report::write(&line.run, &line.config.export.datasets)?;
@@ -119,7 +122,10 @@ pub async fn in_run(
     work: impl AsyncFnOnce(&mut Line) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (run, words) = open(&setup, choice)?;
-    run.write_config(&shareable(&setup.config)).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    // A verb with other settings must not rewrite what the run was made with.
+    if fingerprint(&setup)? == run.info().fingerprint {
+        run.write_config(&shareable(&setup.config)).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    }
     let (events, stream) = Events::channel();
     let log = run.path().join("events.jsonl");
     let reporter = Reporter::spawn(stream, Some(&log))
@@ -164,8 +170,7 @@ fn open(setup: &Setup, choice: Choice) -> Result<(RunDir, String), Failure> {
     };
     let working_in = |run: &RunDir| {
         let same = fingerprint(setup)? == run.info().fingerprint;
-        let note =
-            if same { "" } else { "; it was begun with other settings or declarations, stages that are done stay as they are" };
+        let note = if same { "" } else { "; it was begun with other settings or declarations" };
         Ok::<_, Failure>(format!("working in run {}{note}", run.info().id))
     };
     let found = match choice {

@@ -52,6 +52,10 @@ fn failure(error: &ExchangesError) -> Failure {
 /// The store, as a run of this id sees it.
 fn store(setup: &Setup, run: &str) -> Result<SqliteExchanges, Failure> {
     let path = &setup.config.exchange_store;
+    if path.extension().is_some_and(|ending| ending == "zst") {
+        return Err(Failure::usage(format!("`{}` is an exported file, no store", path.display()))
+            .hint("`mcpmill cache import FILE` takes it into a store"));
+    }
     if !path.exists() {
         return Err(Failure::environment(format!("there is no exchange store at `{}` yet", path.display()))
             .hint("`mcpmill run` makes one; `exchange_store` names another"));
@@ -75,6 +79,10 @@ fn stats(setup: &Setup) -> Result<(), Failure> {
 }
 
 fn export(setup: &Setup, file: &Path, all: bool) -> Result<(), Failure> {
+    if file.extension().is_none_or(|ending| ending != "zst") {
+        return Err(Failure::usage(format!("`{}` does not end in .zst", file.display()))
+            .hint("`exchange_store` knows a file of exchanges by that ending: name it exchanges.jsonl.zst"));
+    }
     let run = match setup.global.run.as_str() {
         "latest" => latest(&setup.config.runs_dir)
             .map_err(|e| Failure::from_error(Exit::Usage, &e))?
@@ -112,10 +120,7 @@ impl Guard {
         let folders = [cache, runs, &home, &here].into_iter().filter(|folder| !Path::new(WORLD).starts_with(folder));
         let folders = folders.map(|folder| format!("{}/", folder.display()));
         let secrets = SECRETS.iter().map(|pattern| Regex::new(pattern)).collect::<Result<_, _>>();
-        Ok(Self {
-            folders: folders.collect(),
-            secrets: secrets.map_err(|e| Failure::from_error(Exit::Unexpected, &e))?,
-        })
+        Ok(Self { folders: folders.collect(), secrets: secrets.map_err(|e| Failure::from_error(Exit::Unexpected, &e))? })
     }
 
     fn check(&self, exchange: &Exchange) -> Result<(), String> {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use mcpmill_core::{launch, record::Launch, toolbox::Toolbox};
 use mcpmill_pipeline::{
     discover::Marketplace,
+    export::{CardCounts, render_card},
     filter::{Chain, Parts},
+    models::Role,
     policy::Policy,
 };
 
@@ -22,7 +24,25 @@ struct Finding {
 /// # Errors
 /// Something is wrong; everything that is has been printed.
 pub fn check(setup: &Setup) -> Result<(), Failure> {
-    let mut findings = Vec::new();
+    print(setup, &findings(setup, true))
+}
+
+/// The first fault of all that a run goes by, before anything is asked or fetched: found after an hour
+/// of generation it would be a poor surprise.
+///
+/// # Errors
+/// A setting or declaration is wrong.
+pub fn ready(setup: &Setup) -> Result<(), Failure> {
+    match findings(setup, false).into_iter().find(|finding| !finding.faults.is_empty()) {
+        Some(finding) => Err(Failure::usage(format!("{}: {}", finding.file, finding.faults.join("; ")))
+            .hint("`mcpmill check` reads all settings and declarations and lists every fault")),
+        None => Ok(()),
+    }
+}
+
+/// Faults by file. A single listing that cannot be read is a fault to be told, but a run goes on without it.
+fn findings(setup: &Setup, single_listings: bool) -> Vec<Finding> {
+    let mut findings = vec![Finding { file: "settings".into(), faults: settings(setup) }];
     let all = &setup.declarations;
     for id in all.ids("prompts", ".md") {
         findings.push(finding(format!("prompts/{id}.md"), all.prompt(&id).map(|_| Vec::new())));
@@ -31,14 +51,19 @@ pub fn check(setup: &Setup) -> Result<(), Failure> {
     let known: Vec<String> = worlds.as_ref().map(|w| w.keys().cloned().collect()).unwrap_or_default();
     findings.push(finding("marketplaces/worlds/".into(), worlds.map(|_| Vec::new())));
     for id in all.ids("marketplaces", ".toml") {
-        findings.push(finding(format!("marketplaces/{id}.toml"), all.marketplace(&id).map(|m| listings(m.as_ref(), &known))));
+        let read = all.marketplace(&id).map(|m| if single_listings { listings(m.as_ref(), &known) } else { Vec::new() });
+        findings.push(finding(format!("marketplaces/{id}.toml"), read));
     }
     for id in all.ids("filters", ".toml") {
         findings.push(finding(format!("filters/{id}.toml"), chain(setup, &id).map(|()| Vec::new())));
     }
     for folder in all.folders("datasets") {
         let name = folder.trim_start_matches("datasets/").to_owned();
-        findings.push(finding(format!("{folder}/"), all.dataset(&name).map(|_| Vec::new())));
+        let read = all.dataset(&name).and_then(|(dataset, card)| {
+            let filled = render_card(card, &dataset, &CardCounts::default(), "check", env!("CARGO_PKG_VERSION"));
+            filled.map(|_| Vec::new()).map_err(|e| Failure::usage(e.to_string()))
+        });
+        findings.push(finding(format!("{folder}/"), read));
     }
     for id in all.ids("eval", ".toml") {
         let text = all.text(&format!("eval/{id}.toml")).unwrap_or_default();
@@ -49,7 +74,52 @@ pub fn check(setup: &Setup) -> Result<(), Failure> {
         file: "rollout.refuse".into(),
         faults: policy.err().map(|p| format!("the pattern `{p}` has no `/`")).into_iter().collect(),
     });
-    print(setup, &findings)
+    findings
+}
+
+/// Settings that name what is not there, or lie outside their range.
+fn settings(setup: &Setup) -> Vec<String> {
+    let (config, all) = (&setup.config, &setup.declarations);
+    let mut faults = Vec::new();
+    for role in config.roles.keys().filter(|role| *role != "default" && !Role::ALL.iter().any(|r| r.as_str() == role.as_str())) {
+        faults.push(format!("`roles.{role}` is no role; roles are default, {}", Role::ALL.map(Role::as_str).join(", ")));
+    }
+    for (role, model) in config.roles.iter().filter(|(_, model)| *model != "auto" && !config.models.contains_key(*model)) {
+        faults.push(format!("`roles.{role}` names the model `{model}`, which is not declared"));
+    }
+    for (key, folder, names) in [
+        ("discover.marketplaces", "marketplaces", &config.discover.marketplaces),
+        ("export.datasets", "datasets", &config.export.datasets),
+    ] {
+        let known = if folder == "datasets" {
+            all.folders(folder).iter().map(|f| f.trim_start_matches("datasets/").to_owned()).collect()
+        } else {
+            all.ids(folder, ".toml")
+        };
+        if names.is_empty() {
+            faults.push(format!("`{key}` is empty; there are {}", known.join(", ")));
+        }
+        let lost = names.iter().filter(|name| !known.contains(name));
+        faults.extend(
+            lost.map(|name| format!("`{key}` names `{name}`, which is not in {folder}/; there are {}", known.join(", "))),
+        );
+    }
+    let rates = [("generate", config.generate.max_failure_rate), ("rollout", config.rollout.max_failure_rate)];
+    let odd = rates.into_iter().filter(|(_, rate)| !(0.0..=1.0).contains(rate));
+    faults.extend(odd.map(|(section, rate)| format!("`{section}.max_failure_rate` is {rate}, and not between 0 and 1")));
+    let counts = [
+        ("generate.samples", config.generate.samples),
+        ("generate.per_tool", config.generate.per_tool),
+        ("harvest.concurrency", config.harvest.concurrency),
+        ("harvest.max_pages", config.harvest.max_pages),
+        ("harvest.max_tools", config.harvest.max_tools),
+        ("rollout.concurrency", config.rollout.concurrency),
+        ("embedding.threads", config.embedding.threads),
+    ];
+    faults.extend(
+        counts.into_iter().filter(|(_, count)| *count == 0).map(|(key, _)| format!("`{key}` is 0, and has to be 1 or more")),
+    );
+    faults
 }
 
 fn finding(file: String, read: Result<Vec<String>, Failure>) -> Finding {
@@ -97,7 +167,7 @@ fn print(setup: &Setup, findings: &[Finding]) -> Result<(), Failure> {
                 println!("{}: {fault}", finding.file);
             }
         }
-        println!("{} declarations read, {} with faults", findings.len(), wrong.len());
+        println!("settings and {} declarations read, {} with faults", findings.len() - 1, wrong.len());
     }
     if wrong.is_empty() { Ok(()) } else { Err(Failure::usage(format!("{} declarations have faults", wrong.len()))) }
 }

@@ -29,9 +29,11 @@ struct Line {
 /// Something is missing that the user must see to.
 pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
     let mut lines = vec![
-        tool("Python 3 with pip", &["python3", "-m", "pip", "--version"], "install python3 and python3-pip").await,
-        tool("Node", &["node", "--version"], "install Node 20 or later").await,
-        tool("npm", &["npm", "--version"], "install npm").await,
+        tool("Python", &["python3", "--version"], Some((3, 10)), "install python3, 3.10 or later").await,
+        tool("pip", &["python3", "-m", "pip", "--version"], None, "install python3-pip").await,
+        tool("Node", &["node", "--version"], Some((20, 0)), "install Node 20 or later").await,
+        tool("npm", &["npm", "--version"], None, "install npm").await,
+        tool("git", &["git", "--version"], None, "install git: the world `repo` of the starter roster is made with it").await,
     ];
     let edges = Edges::new(&setup.config, setup.global.unsandboxed, true);
     lines.extend(AssetId::ALL.map(|id| asset(&edges.assets, id)));
@@ -75,15 +77,26 @@ fn show(format: Format, lines: &[Line]) {
 }
 
 /// The user's own tools: run with `--version` only.
-async fn tool(thing: &str, command: &[&str], how: &str) -> Line {
+async fn tool(thing: &str, command: &[&str], oldest: Option<(u32, u32)>, how: &str) -> Line {
     let run = tokio::process::Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).output().await;
-    match run {
-        Ok(output) if output.status.success() => {
-            let version = String::from_utf8_lossy(&output.stdout).split(" from ").next().unwrap_or_default().trim().to_owned();
-            Line { thing: thing.into(), state: "ok", detail: version }
+    let Some(output) = run.ok().filter(|output| output.status.success()) else {
+        return Line { thing: thing.into(), state: "missing", detail: how.into() };
+    };
+    let said = String::from_utf8_lossy(&output.stdout).split(" from ").next().unwrap_or_default().trim().to_owned();
+    match (oldest, version(&said)) {
+        (Some(oldest), Some(found)) if found < oldest => {
+            Line { thing: thing.into(), state: "missing", detail: format!("{said} is too old: {how}") }
         }
-        _ => Line { thing: thing.into(), state: "missing", detail: how.into() },
+        _ => Line { thing: thing.into(), state: "ok", detail: said },
     }
+}
+
+/// The first two numbers of what a program says of its version.
+fn version(said: &str) -> Option<(u32, u32)> {
+    let word =
+        said.split(' ').map(|word| word.trim_start_matches('v')).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let mut numbers = word.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 fn asset(assets: &Assets, id: AssetId) -> Line {
@@ -95,5 +108,19 @@ fn asset(assets: &Assets, id: AssetId) -> Line {
             let detail = format!("{what}; {} MB at first use, by `{how}`", download_bytes.div_ceil(1 << 20));
             Line { thing: id.to_string(), state: "will be fetched", detail }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(version("Python 3.11.7"), Some((3, 11)));
+        assert_eq!(version("v20.20.2"), Some((20, 20)));
+        assert_eq!(version("git version 2.47.3"), Some((2, 47)));
+        assert_eq!(version("none"), None);
+        assert!(version("Python 3.9.1") < Some((3, 10)));
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use mcpmill_core::{
     canonical::content_hash,
-    drive::Pace,
+    drive::{Context, Pace, Sink},
     edge::RecordedChat,
     id::ServerId,
     naming::alias,
@@ -19,7 +19,7 @@ use mcpmill_core::{
     toolbox::Toolbox,
 };
 use mcpmill_eval::select::{Choice, Chooser, Item, Picker, Scores, SelectionTask, score, select, tasks, tasks_hash};
-use mcpmill_pipeline::{Meter, Question, ask, models::Role, prompt::Prompt, purpose};
+use mcpmill_pipeline::{Meter, models::Role, pick, prompt::Prompt};
 use mcpmill_store::parquet_file::read_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -37,8 +37,6 @@ const LONGEST_LINE: usize = 4 << 20;
 const MOST_TOOLS: usize = 1_000_000;
 /// Candidates a model without tool calling is shown: more do not fit its context.
 const MOST_SHOWN: usize = 20;
-/// Characters of a candidate's description in a prompt.
-const PURPOSE: usize = 110;
 
 /// A file of `eval/` whose suite is `select`.
 #[derive(Deserialize)]
@@ -91,9 +89,9 @@ pub async fn eval_select(line: &Line, suites: &[String], tools: Option<&Path>, f
         let suite = suite(line, id)?;
         let tasks = prepare(line, id, &suite, tools)?;
         let solver = model_of(&line.config, Role::Solver)?;
-        let embedder = line.embedder().await.map_err(Failure::environment)?;
+        let embedder = line.embedder().await?;
         rows.push(measure(line, id, "embedding", &Chooser::Embedding(embedder), tasks.clone()).await?);
-        let model = line.models().await?.role(Role::Solver).clone();
+        let model = line.models(&[Role::Solver]).await?.role(Role::Solver).clone();
         let chooser = if solver.local {
             if suite.candidates > MOST_SHOWN {
                 line.events.note(format!(
@@ -230,15 +228,14 @@ async fn measure(line: &Line, suite: &str, model: &str, chooser: &Chooser, tasks
     let print = content_hash(
         &json!({ "suite": suite, "model": model, "tasks": hash, "prompts": line.declarations.hash(&["prompts/pick.md"]) }),
     );
-    let pace = Pace { concurrency: line.at_once(0)?, max_failure_rate: 0.5 };
-    line.stage::<Prediction, _>(&folder, &print, false, async |cx, out| {
-        select(tasks, chooser, pace, cx, out).await.map_err(Failure::from)
-    })
-    .await?;
+    let pace = Pace { concurrency: line.at_once(0, &[Role::Solver])?, max_failure_rate: 0.5 };
+    let work =
+        async |cx: &Context, out: &dyn Sink<Prediction>| select(tasks, chooser, pace, cx, out).await.map_err(Failure::from);
+    let info = line.stage(&folder, &print, false, work).await?;
     let path = line.run.path().join(&folder);
     let predictions: Vec<Prediction> =
         read_all(&path.join("predictions.parquet")).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
-    let scores = score(&predictions, hash);
+    let scores = score(&predictions, info.outcomes.failed, hash);
     let text = format!("{:#}\n", json!({ "suite": suite, "model": model, "scores": scores }));
     let file = path.join("metrics.json");
     std::fs::write(&file, text)
@@ -252,17 +249,21 @@ fn show(rows: &[Row], format: Format) {
         println!("{}", json!(rows));
         return;
     }
-    println!("{:<12} {:<40} {:>4} {:>10}  {:<15} {:>14}", "suite", "model", "n", "tool %", "95 % interval", "unreadable");
+    println!(
+        "{:<12} {:<40} {:>4} {:>10}  {:<15} {:>10} {:>9}",
+        "suite", "model", "n", "tool %", "95 % interval", "unreadable", "not asked"
+    );
     for row in rows {
         let share = row.scores.tool;
         let interval = format!("{:.1} to {:.1}", share.low * 100.0, share.high * 100.0);
         println!(
-            "{:<12} {:<40} {:>4} {:>10.1}  {interval:<15} {:>14}",
+            "{:<12} {:<40} {:>4} {:>10.1}  {interval:<15} {:>10} {:>9}",
             row.suite,
             row.model,
             share.n,
             share.value * 100.0,
-            row.scores.parse_failures.hits
+            row.scores.parse_failures.hits,
+            row.scores.not_asked
         );
     }
 }
@@ -276,23 +277,10 @@ struct ByPrompt {
 #[async_trait]
 impl Picker for ByPrompt {
     async fn pick(&self, task: &SelectionTask) -> Result<Choice, String> {
-        let names: Vec<String> = task.candidates.iter().map(|t| alias(&t.name)).collect();
-        let shown: Vec<Value> =
-            task.candidates.iter().zip(&names).map(|(t, n)| json!({"name": n, "purpose": purpose(t, PURPOSE)})).collect();
-        let schema = json!({
-            "type": "object", "properties": { "tool": { "type": "string", "enum": names } }, "required": ["tool"], "additionalProperties": false,
-        });
-        let question = Question {
-            prompt: &self.prompt,
-            inputs: json!({ "request": task.instruction, "candidates": shown }),
-            schema: Some(schema),
-            row: task.sample.as_str(),
-        };
         let mut meter = Meter::default();
-        let choice = ask(&self.model, &question, &mut meter, |reply| {
-            let value: Value = serde_json::from_str(reply).map_err(|e| e.to_string())?;
-            value["tool"].as_str().map(str::to_owned).ok_or_else(|| "the reply names no tool".to_owned())
-        });
+        let candidates: Vec<&Tool> = task.candidates.iter().collect();
+        let row = task.sample.as_str();
+        let choice = pick(&self.model, &self.prompt, &task.instruction, &candidates, row, &mut meter);
         let choice = match choice.await {
             Err(failure) if failure.reason.ends_with("model-failed") => return Err(failure.cause),
             choice => choice.map_err(|failure| failure.cause),

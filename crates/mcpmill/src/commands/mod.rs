@@ -9,6 +9,8 @@ mod explain;
 mod init;
 pub mod plan;
 
+pub use check::ready as check_ready;
+
 use crate::{
     cli::{Cli, Eval, Verb},
     error::Failure,

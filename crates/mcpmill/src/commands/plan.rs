@@ -69,5 +69,9 @@ fn downloads(declarations: &Declarations, id: &str) -> Vec<f64> {
     let text = declarations.text(&format!("marketplaces/{id}.toml")).unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_default();
     let servers = table.get("server").and_then(toml::Value::as_array).cloned().unwrap_or_default();
-    servers.iter().map(|s| s.get("download_mb").and_then(toml::Value::as_float).unwrap_or_default()).collect()
+    servers.iter().map(|s| s.get("download_mb").and_then(number).unwrap_or_default()).collect()
+}
+
+fn number(value: &toml::Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
