@@ -207,6 +207,10 @@ async fn quality_score() {
     for says in [Some("Score: 9"), Some("{\"issue\": \"none\", \"score\": 99}"), None] {
         assert_eq!(judge(says).await.judgement, Judgement::Unjudged, "{says:?}");
     }
+    let lenient = format!("{step}\nmin_by_model = {{ \"scripted\" = 3.0, \"other\" = 9.0 }}");
+    let judged =
+        bench(&lenient, Some("{\"issue\": \"vague\", \"score\": 3}"), false, vec![tool.clone()]).judge(good(&tool)).await.1;
+    assert_eq!((judged.judgement, judged.threshold), (Judgement::Keep, Some(3.0)), "the judge has a threshold of its own");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Chain files: ordered steps with their thresholds.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use mcpmill_core::edge::RecordedEmbedder;
 use serde::Deserialize;
@@ -67,11 +67,33 @@ struct File {
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Step {
-    SchemaValid { name: String },
-    EmbeddingSimilarity { name: String, max: f64, min: f64 },
-    ToolInvocation { name: String, prompt: String, verifiers: Vec<Role>, distractors: usize, drop_when: DropWhen },
-    QualityScore { name: String, prompt: String, min: f64 },
-    ResponseValid { name: String, prompt: String, longest: usize },
+    SchemaValid {
+        name: String,
+    },
+    EmbeddingSimilarity {
+        name: String,
+        max: f64,
+        min: f64,
+    },
+    ToolInvocation {
+        name: String,
+        prompt: String,
+        verifiers: Vec<Role>,
+        distractors: usize,
+        drop_when: DropWhen,
+    },
+    QualityScore {
+        name: String,
+        prompt: String,
+        min: f64,
+        #[serde(default)]
+        min_by_model: BTreeMap<String, f64>,
+    },
+    ResponseValid {
+        name: String,
+        prompt: String,
+        longest: usize,
+    },
 }
 
 /// When the tool invocation step drops.
@@ -147,8 +169,8 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
                 toolbox,
             })
         }
-        Step::QualityScore { name, prompt: id, min } => {
-            Box::new(QualityScore { name, prompt: prompt(&id)?, min, models: parts.models.clone() })
+        Step::QualityScore { name, prompt: id, min, min_by_model } => {
+            Box::new(QualityScore { name, prompt: prompt(&id)?, min, min_by_model, models: parts.models.clone() })
         }
         Step::ResponseValid { name, prompt: id, longest } => {
             Box::new(ResponseValid { name, prompt: prompt(&id)?, longest, models: parts.models.clone() })

@@ -1,5 +1,7 @@
 //! `quality-score`: a judge grades the sample from 0 to 10.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use mcpmill_core::record::{Message, Verdict};
 use serde_json::{Value, json};
@@ -16,7 +18,17 @@ pub(super) struct QualityScore {
     pub(super) name: String,
     pub(super) prompt: Prompt,
     pub(super) min: f64,
+    /// Other thresholds for judges that grade otherwise, by name without what follows `@`.
+    pub(super) min_by_model: BTreeMap<String, f64>,
     pub(super) models: Result<Models, String>,
+}
+
+impl QualityScore {
+    /// 6 of one judge is not 6 of another.
+    fn min_for(&self, judge: &str) -> f64 {
+        let name = judge.split('@').next().unwrap_or(judge);
+        self.min_by_model.get(name).copied().unwrap_or(self.min)
+    }
 }
 
 #[async_trait]
@@ -58,9 +70,10 @@ impl Filter for QualityScore {
             Err(failure) => bench.unjudged(format!("{}: {}", failure.reason, failure.cause)),
             Ok((score, issue)) => {
                 let issue = if issue.trim().is_empty() { "no issue named".to_owned() } else { issue };
-                let verdict = if score >= self.min { bench.keep(issue) } else { bench.drop(issue) };
+                let min = self.min_for(models.role(Role::Judge).model());
+                let verdict = if score >= min { bench.keep(issue) } else { bench.drop(issue) };
                 let evidence = json!({ "judge": models.role(Role::Judge).model() }).to_string();
-                Verdict { score: Some(score), threshold: Some(self.min), evidence: Some(evidence), ..verdict }
+                Verdict { score: Some(score), threshold: Some(min), evidence: Some(evidence), ..verdict }
             }
         }
     }
