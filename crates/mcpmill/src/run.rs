@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::Global,
+    cli::{Format, Global},
     config::{Config, Model},
     declarations::Declarations,
     edges::{Edges, cache_dir, embedder_name, model_of},
@@ -89,10 +89,13 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     } else {
         None
     };
+    let format = setup.global.format;
     in_run(setup, choice, async |line| {
         if let Some(plan) = plan {
             line.events.note(plan);
-            if to > Stage::Harvest && crate::commands::plan::model_is_here(&line.config) {
+            // Written samples are not written again, whatever else has changed.
+            let written = line.run.path().join(Stage::Generate.folder()).join("stage.json").exists();
+            if to > Stage::Harvest && !written && crate::commands::plan::model_is_here(&line.config) {
                 line.estimate().await?;
             }
         }
@@ -100,6 +103,9 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
         line.set_state(RunState::Unfinished)?;
         for stage in Stage::ALL.into_iter().filter(|s| (from..=to).contains(s)) {
             line.run_stage(stage).await?;
+        }
+        if format == Format::Json {
+            println!("{}", json!({ "run": line.run.info().id, "path": line.run.path() }));
         }
         if to < Stage::Export {
             // A finished run of which nothing was made again is as finished as before.

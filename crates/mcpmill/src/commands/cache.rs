@@ -84,6 +84,7 @@ fn export(setup: &Setup, file: &Path, all: bool) -> Result<(), Failure> {
             .hint("`exchange_store` knows a file of exchanges by that ending: name it exchanges.jsonl.zst"));
     }
     let run = match setup.global.run.as_str() {
+        "latest" if all => String::new(),
         "latest" => latest(&setup.config.runs_dir)
             .map_err(|e| Failure::from_error(Exit::Usage, &e))?
             .map(|info| info.id)

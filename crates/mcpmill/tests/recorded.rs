@@ -1,0 +1,175 @@
+//! The recorded run: a whole line over the starter roster with the embedded 1.5B model, made once and kept as
+//! exchanges. Replayed here, it asks nobody and comes out as it did live.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
+mod common;
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use common::{Folder, ok, rows};
+use mcpmill_core::{
+    id::ToolId,
+    record::{ExportRow, Judgement, Message, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Verdict},
+    schema::Schema,
+};
+use mcpmill_store::exchanges::{ExchangeFile, Limits};
+use serde_json::Value;
+
+const STAGES: [&str; 7] =
+    ["1-discover", "2-harvest", "3-generate", "4-filter", "5-rollout", "6-filter", "7-export/mcp-tool-calls"];
+
+fn recorded(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(file)
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A folder with the settings of the recorded run, and the arguments that replay it.
+fn replay() -> (Folder, Vec<String>) {
+    let folder = Folder::empty();
+    let dataset = "datasets/mcp-tool-calls/dataset.toml";
+    fs::create_dir_all(folder.path().join(dataset).parent().unwrap()).unwrap();
+    for file in ["mcpmill.toml", dataset] {
+        folder.write(file, &fs::read_to_string(recorded(file)).unwrap());
+    }
+    let store = format!("exchange_store={}", recorded("exchanges.jsonl.zst").display());
+    (folder, ["--set", "mode=replay", "--set", &store, "--offline"].map(str::to_owned).to_vec())
+}
+
+#[test]
+fn the_recorded_run_comes_out_as_it_did_live() {
+    let (folder, args) = replay();
+    let with = |verbs: &[&str]| -> Vec<String> { verbs.iter().map(|v| (*v).to_owned()).chain(args.clone()).collect() };
+    // An empty cache: nothing is there to be asked.
+    let nothing = folder.path().join("empty-cache");
+    let run = |args: Vec<String>| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        ok(folder.mcpmill(&args).env("MCPMILL_CACHE_DIR", &nothing))
+    };
+    run(with(&["run"]));
+    let here = folder.run();
+
+    let (live, now) = (json(&recorded("report.json")), json(&here.join("report.json")));
+    for (then, now) in live["stages"].as_array().unwrap().iter().zip(now["stages"].as_array().unwrap()) {
+        for field in ["stage", "input_rows", "output_rows", "outcomes", "reasons", "numbers"] {
+            assert_eq!(now[field], then[field], "`{field}` of {}", then["stage"]);
+        }
+    }
+    assert_eq!(live["stages"].as_array().unwrap().len(), now["stages"].as_array().unwrap().len());
+    sums_close_and_nothing_was_missing(&here);
+    large_enough(&here);
+    calls_keep_their_schemas(&here);
+    every_verdict_has_a_reason(&here);
+    answers_are_the_servers(&here);
+
+    let told = run(with(&["eval", "select", "--format", "json"]));
+    let scores: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(scores, json(&recorded("select.json")), "the selection scores are those that were measured live");
+    let model = scores.as_array().unwrap().iter().find(|row| row["model"].as_str().unwrap().starts_with("local/")).unwrap();
+    assert!(model["scores"]["tool"]["n"].as_u64() >= Some(60), "{model}");
+}
+
+fn sums_close_and_nothing_was_missing(run: &Path) {
+    for name in STAGES {
+        let info = common::stage(run, name);
+        let ends: u64 = ["kept", "dropped", "failed", "skipped"].iter().map(|k| info["outcomes"][k].as_u64().unwrap()).sum();
+        let outcomes: Vec<Outcome> = rows(run, name);
+        assert_eq!((info["input_rows"].as_u64().unwrap(), ends), (outcomes.len() as u64, outcomes.len() as u64), "{name}");
+        for outcome in outcomes {
+            assert!(!format!("{outcome:?}").contains("NotRecorded"), "{name}: {outcome:?}");
+            assert!(outcome.outcome == OutcomeKind::Kept || !outcome.reason.is_empty(), "{name}: {outcome:?}");
+            assert_eq!(outcome.attempts, 0, "{name}: somebody was asked: {outcome:?}");
+        }
+    }
+}
+
+/// At least 300 samples over at least 20 servers, all written by the embedded model.
+fn large_enough(run: &Path) {
+    let samples: Vec<Sample> = rows(run, "3-generate");
+    let servers: BTreeSet<String> = samples.iter().flat_map(|s| &s.server_ids).map(ToString::to_string).collect();
+    assert!(samples.len() >= 300 && servers.len() >= 20, "{} samples, {} servers", samples.len(), servers.len());
+    let models: BTreeSet<&str> = samples.iter().flat_map(|s| &s.lineage).filter_map(|r| r.model.as_deref()).collect();
+    assert!(models.iter().all(|model| model.starts_with("local/qwen-coder-1.5b@")), "{models:?}");
+    let open = ["MIT", "Apache-2.0", "ISC", "MIT AND Apache-2.0"];
+    let notice = fs::read_to_string(recorded("NOTICE")).unwrap();
+    for server in rows::<ServerRecord>(run, "1-discover") {
+        let licence = server.licence.unwrap();
+        assert!(open.contains(&licence.as_str()), "{}: {licence}", server.name);
+        let named = notice.lines().any(|line| {
+            line.starts_with(&format!("{} ", server.name))
+                && line.contains(&licence)
+                && line.contains(server.version.as_deref().unwrap())
+        });
+        assert!(named, "{} {:?} is not in the NOTICE", server.name, server.version);
+    }
+}
+
+fn calls_keep_their_schemas(run: &Path) {
+    let tools: HashMap<ToolId, Tool> = rows::<Tool>(run, "2-harvest").into_iter().map(|t| (t.id.clone(), t)).collect();
+    for row in rows::<ExportRow>(run, "7-export/mcp-tool-calls") {
+        let schema = Schema::compile(&tools[&row.tool_ids[0]].schema()).unwrap();
+        for call in row.messages.iter().flat_map(Message::tool_calls) {
+            let faults = schema.faults(&Value::Object(call.function.arguments.clone()), 3);
+            assert_eq!(faults, Vec::<String>::new(), "{}", row.id);
+            assert!(row.tools.contains(&format!("\"name\":\"{}\"", call.function.name)), "the called tool is offered");
+        }
+    }
+}
+
+fn every_verdict_has_a_reason(run: &Path) {
+    let mut seen = HashSet::new();
+    for stage in ["4-filter", "6-filter"] {
+        for verdict in rows::<Verdict>(run, stage) {
+            assert!(!verdict.reason.is_empty(), "{verdict:?}");
+            seen.insert((verdict.filter, verdict.judgement));
+        }
+    }
+    for filter in ["embedding-similarity", "tool-invocation", "quality-score", "response-valid"] {
+        for judgement in [Judgement::Keep, Judgement::Drop] {
+            assert!(seen.contains(&(filter.to_owned(), judgement)), "{filter} never says {judgement:?}: {seen:?}");
+        }
+    }
+}
+
+/// What stands in the published rows is what the server answered, word for word.
+fn answers_are_the_servers(run: &Path) {
+    let answers: HashMap<String, String> =
+        rows::<Trajectory>(run, "5-rollout").into_iter().filter_map(|t| Some((t.sample_id.to_string(), t.result?))).collect();
+    let rows = rows::<ExportRow>(run, "7-export/mcp-tool-calls");
+    let answered: Vec<&ExportRow> = rows.iter().filter(|row| row.live == "ok").collect();
+    assert!(answered.len() >= 50, "{} rows with an answer", answered.len());
+    for row in answered {
+        let Some(Message::Tool { content, .. }) = row.messages.last() else { panic!("{} ends without an answer", row.id) };
+        let result: mcpmill_core::record::ToolResult = serde_json::from_str(&answers[row.id.as_str()]).unwrap();
+        assert_eq!(*content, result.text(), "{}", row.id);
+    }
+}
+
+/// What is handed on tells nothing about the machine it was made on, and nothing that opens a door.
+#[test]
+fn the_recorded_exchanges_are_small_and_tell_nothing_of_their_machine() {
+    let file = recorded("exchanges.jsonl.zst");
+    assert!(fs::metadata(&file).unwrap().len() <= 8 << 20);
+    let exchanges = ExchangeFile::open(&file, Limits::default()).unwrap();
+    assert!(exchanges.len() > 1500, "{} exchanges", exchanges.len());
+    let store = tempfile::tempdir().unwrap();
+    let folder = Folder::empty();
+    let path = store.path().join("exchanges.sqlite");
+    let set = format!("exchange_store={}", path.display());
+    ok(&mut folder.mcpmill(&["cache", "import", &file.to_string_lossy(), "--set", &set]));
+    // The export refuses folders of this machine and the shapes of secrets; equal exchanges are equal bytes.
+    let again = folder.path().join("again.jsonl.zst");
+    ok(&mut folder.mcpmill(&["cache", "export", "--all", &again.to_string_lossy(), "--set", &set]));
+    assert_eq!(fs::read(&again).unwrap(), fs::read(&file).unwrap());
+    let text = String::from_utf8(zstd::decode_all(fs::File::open(&again).unwrap()).unwrap()).unwrap();
+    for word in ["/root/", "Authorization", "authorization", "api_key\":", "/target/", ".cache/"] {
+        assert!(!text.contains(word), "`{word}` in the exchanges");
+    }
+}
