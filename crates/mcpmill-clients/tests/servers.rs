@@ -276,9 +276,11 @@ async fn a_real_npm_server() {
     let result = server.call_tool("echo", &arguments(&json!({"message": "hello"}))).await.unwrap();
     assert!(result.text().contains("hello"), "{result:?}");
     assert!(!result.is_error);
-    assert!(alive("mcp-hello-world").len() > before.len());
+    // Other tests may install or start the same package meanwhile.
+    let own: Vec<u32> = alive("mcp-hello-world").into_iter().filter(|pid| !before.contains(pid)).collect();
+    assert!(!own.is_empty());
     server.close().await;
-    assert_eq!(alive("mcp-hello-world"), before);
+    assert!(own.iter().all(|pid| !alive("mcp-hello-world").contains(pid)), "{own:?}");
     bench.is_clean();
 }
 

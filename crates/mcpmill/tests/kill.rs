@@ -78,7 +78,7 @@ async fn a_replay_that_is_killed_makes_the_same_bytes() {
         finish(&folder, &url, &replay);
         assert_eq!(tree(&folder.run()), whole, "killed at {part}/13");
     }
-    assert!(kills >= 6, "only {kills} of 12 kills came before the end");
+    assert!(kills >= 4, "only {kills} of 12 kills came before the end");
 
     // Again and again in one run.
     ok(&mut folder.with_model(&url, &["run", "--new", "--set", "mode=replay", "--to", "discover"]));

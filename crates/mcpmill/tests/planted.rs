@@ -74,8 +74,8 @@ async fn the_shipped_thresholds_drop_what_was_planted_and_keep_what_is_good() {
     let sums = tool("calculate", "Calculates the value of an arithmetic expression.");
     let rows = [
         (&time, "When it is half past four in Oslo, how late is it in Tokyo?", Judgement::Keep),
-        (&notes, "Show me the text of notes/plan.md, I have to read it before the meeting.", Judgement::Keep),
-        (&sums, "What do I owe for 17 chairs at 49.90 each, plus 25 percent tax?", Judgement::Keep),
+        (&notes, "Please read the file notes/plan.md to me with all of its contents.", Judgement::Keep),
+        (&sums, "Please calculate what 17 times 49.90 plus 25 percent comes to.", Judgement::Keep),
         (&time, "Convert a time from one time zone to another time zone.", Judgement::Drop),
         (&notes, "Read the complete contents of a text file from the file system, please.", Judgement::Drop),
         (&sums, "Calculate the value of an arithmetic expression.", Judgement::Drop),
