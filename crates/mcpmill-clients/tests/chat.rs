@@ -93,8 +93,17 @@ async fn an_endpoint_without_schemas_is_told_in_words() {
 async fn errors_name_the_model_and_never_the_key() {
     for (template, kind) in [
         (ResponseTemplate::new(401).set_body_string(format!("bad key {KEY}")), ChatErrorKind::Unauthorised),
-        (ResponseTemplate::new(200).set_body_string("<html>"), ChatErrorKind::Malformed),
-        (ResponseTemplate::new(307).insert_header("location", "http://127.0.0.1:1/"), ChatErrorKind::Rejected),
+        (ResponseTemplate::new(200).set_body_string("<html>"), ChatErrorKind::Unavailable),
+        (ResponseTemplate::new(402).set_body_string("no credit"), ChatErrorKind::Unavailable),
+        (ResponseTemplate::new(404).set_body_string("no such model"), ChatErrorKind::Unavailable),
+        (ResponseTemplate::new(413).set_body_string("too long"), ChatErrorKind::Rejected),
+        (
+            ResponseTemplate::new(200).set_body_json(
+                json!({"choices": [{"message": {"tool_calls": [{"function": {"name": "x", "arguments": "{"}}]}}]}),
+            ),
+            ChatErrorKind::Malformed,
+        ),
+        (ResponseTemplate::new(307).insert_header("location", "http://127.0.0.1:1/"), ChatErrorKind::Unavailable),
     ] {
         let server = MockServer::start().await;
         Mock::given(method("POST")).respond_with(template).mount(&server).await;
@@ -103,6 +112,15 @@ async fn errors_name_the_model_and_never_the_key() {
         let shown = format!("{error} {error:?} {:?}", endpoint(&server).model());
         assert!(shown.contains("`m@127.0.0.1") && !shown.contains(KEY), "{shown}");
     }
+}
+
+#[tokio::test]
+async fn an_error_in_a_good_reply_is_the_providers_and_tried_again() {
+    let server = MockServer::start().await;
+    let upstream = ResponseTemplate::new(200).set_body_json(json!({"error": {"message": "upstream", "code": 502}}));
+    Mock::given(method("POST")).respond_with(upstream).up_to_n_times(1).mount(&server).await;
+    Mock::given(method("POST")).respond_with(good()).mount(&server).await;
+    assert_eq!(ask(&server).await.unwrap().attempts, 2);
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::wire::{self, Binding, Price};
+use super::wire::{self, Binding, Price, Unreadable};
 
 /// A reply larger than this is not read.
 const LARGEST_REPLY: usize = 16 << 20;
@@ -102,7 +102,7 @@ struct SchemaBinding {
 }
 
 /// Refusals, with no schema ever accepted, after which an endpoint is taken to have no binding at all.
-const REFUSALS: usize = 2;
+const REFUSALS: usize = 5;
 
 impl SchemaBinding {
     fn of(&self, request: &ChatRequest) -> Binding {
@@ -171,14 +171,22 @@ impl Endpoint {
         let text = self.read(response, attempts).await?;
         if status.is_success() {
             let price = Price { input: self.settings.price_input, output: self.settings.price_output };
-            return wire::reply(&text, price, attempts)
-                .map_err(|detail| self.error(ChatErrorKind::Malformed, detail, Some(text), attempts));
+            return wire::reply(&text, price, attempts).map_err(|unreadable| {
+                let (kind, detail) = match unreadable {
+                    Unreadable::Failed(detail) => (ChatErrorKind::Provider, detail),
+                    Unreadable::NoCompletion(detail) => (ChatErrorKind::Unavailable, detail),
+                    Unreadable::Calls(detail) => (ChatErrorKind::Malformed, detail),
+                };
+                self.error(kind, detail, Some(text), attempts)
+            });
         }
         let kind = match status {
             StatusCode::TOO_MANY_REQUESTS => ChatErrorKind::RateLimited(pause.unwrap_or(Duration::from_secs(2))),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ChatErrorKind::Unauthorised,
-            s if s.is_server_error() => ChatErrorKind::Provider,
-            _ => ChatErrorKind::Rejected,
+            s if s.is_server_error() || s == StatusCode::REQUEST_TIMEOUT => ChatErrorKind::Provider,
+            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => ChatErrorKind::Rejected,
+            // Out of credit, no such model, moved elsewhere: says nothing of the question.
+            _ => ChatErrorKind::Unavailable,
         };
         Err(self.error(kind, format!("status {}", status.as_u16()), Some(text), attempts))
     }

@@ -144,13 +144,31 @@ pub(super) struct Price {
     pub(super) output: f64,
 }
 
-/// Reads a reply body. The error says what is wrong with it.
-pub(super) fn reply(body: &str, price: Price, attempts: u32) -> Result<ChatReply, String> {
-    let completion: Completion = serde_json::from_str(body).map_err(|e| format!("reply is no chat completion: {e}"))?;
+/// What is wrong with a reply body.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// A gateway says that the provider behind it failed.
+    Failed(String),
+    /// It is not what a chat endpoint says.
+    NoCompletion(String),
+    /// The model's calls cannot be read.
+    Calls(String),
+}
+
+/// Reads a reply body.
+pub(super) fn reply(body: &str, price: Price, attempts: u32) -> Result<ChatReply, Unreadable> {
+    let value: Value = serde_json::from_str(body).map_err(|e| Unreadable::NoCompletion(format!("reply is no JSON: {e}")))?;
+    if !value["error"].is_null() && value["choices"].is_null() {
+        return Err(Unreadable::Failed("reply holds an error in place of choices".into()));
+    }
+    let completion: Completion =
+        serde_json::from_value(value).map_err(|e| Unreadable::NoCompletion(format!("reply is no chat completion: {e}")))?;
     let usage = usage(completion.usage.unwrap_or_default(), price);
-    let choice = completion.choices.into_iter().next().ok_or("reply has no choices")?;
+    let first = completion.choices.into_iter().next();
+    let choice = first.ok_or_else(|| Unreadable::NoCompletion("reply has no choices".into()))?;
     let calls = choice.message.tool_calls.unwrap_or_default();
-    let tool_calls = calls.into_iter().enumerate().map(|(i, call)| tool_call(i, call)).collect::<Result<_, _>>()?;
+    let tool_calls = calls.into_iter().enumerate().map(|(i, call)| tool_call(i, call)).collect::<Result<_, _>>();
+    let tool_calls = tool_calls.map_err(Unreadable::Calls)?;
     let finish = match choice.finish_reason.as_deref() {
         Some("length") => Finish::Length,
         Some("content_filter") => Finish::Filtered,
@@ -243,9 +261,10 @@ mod tests {
 
     #[test]
     fn broken_replies_say_what_is_wrong() {
-        assert!(reply("<html>", Price::default(), 1).unwrap_err().contains("no chat completion"));
-        assert!(reply(r#"{"choices":[]}"#, Price::default(), 1).unwrap_err().contains("no choices"));
+        assert!(matches!(reply("<html>", Price::default(), 1), Err(Unreadable::NoCompletion(_))));
+        assert!(matches!(reply(r#"{"choices":[]}"#, Price::default(), 1), Err(Unreadable::NoCompletion(_))));
+        assert!(matches!(reply(r#"{"error":{"code":502}}"#, Price::default(), 1), Err(Unreadable::Failed(_))));
         let prose = r#"{"choices":[{"message":{"tool_calls":[{"function":{"name":"t","arguments":"run it"}}]}}]}"#;
-        assert!(reply(prose, Price::default(), 1).unwrap_err().contains("`t`"));
+        assert!(matches!(reply(prose, Price::default(), 1), Err(Unreadable::Calls(why)) if why.contains("`t`")));
     }
 }

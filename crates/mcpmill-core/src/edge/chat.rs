@@ -141,9 +141,11 @@ pub enum ChatErrorKind {
     Provider,
     /// Key missing or refused.
     Unauthorised,
-    /// The request was refused (4xx), for instance a format the endpoint does not know.
+    /// The endpoint does not serve the model: no credit, no such model, another page.
+    Unavailable,
+    /// The request was refused (400, 413, 422), for instance a format the endpoint does not know.
     Rejected,
-    /// The reply is no chat reply, or too large.
+    /// The model's reply cannot be read, or is too large.
     Malformed,
     /// Replaying, and the answer was never recorded.
     NotRecorded,
