@@ -91,6 +91,21 @@ async fn a_replay_that_is_killed_makes_the_same_bytes() {
     assert_eq!(tree(&run), whole);
 }
 
+/// What [`common::survivors`] looks for is there while a server is up; without this its emptiness says nothing.
+#[test]
+fn a_server_at_work_can_be_seen() {
+    let folder = Folder::with(&TWO_SERVERS);
+    let mut command = folder.mcpmill(&["run", "--to", "harvest"]);
+    let mut child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let mut seen = false;
+    while !seen && child.try_wait().unwrap().is_none() {
+        seen = common::caged().iter().any(|(maker, _)| *maker == child.id());
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert!(child.wait().unwrap().success());
+    assert!(seen, "no server was seen while the harvest ran");
+}
+
 /// Ctrl-C while rows are in flight: what ended is saved, the exit code says so, and the same command goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_run_is_saved() {

@@ -142,13 +142,18 @@ pub fn tree(run: &Path) -> BTreeMap<String, String> {
 /// Caged processes whose mcpmill is gone. Their command lines say nothing (they see the cage's own paths),
 /// but the world they have mounted carries the process id of its maker.
 pub fn survivors() -> Vec<String> {
+    let gone = |maker: &u32| !Path::new(&format!("/proc/{maker}")).exists();
+    caged().into_iter().filter(|(maker, _)| gone(maker)).map(|(_, what)| what).collect()
+}
+
+/// Caged processes, each with the process id of the mcpmill that made its world.
+pub fn caged() -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
         let mounts = fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
         let makers = mounts.split("/worlds/world-").skip(1).filter_map(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        if makers.clone().any(|maker| !Path::new(&format!("/proc/{maker}")).exists()) {
-            found.push(format!("{:?} {}", entry.file_name(), fs::read_to_string(entry.path().join("comm")).unwrap_or_default()));
-        }
+        let what = format!("{:?} {}", entry.file_name(), fs::read_to_string(entry.path().join("comm")).unwrap_or_default());
+        found.extend(makers.map(|maker| (maker, what.clone())));
     }
     found
 }
