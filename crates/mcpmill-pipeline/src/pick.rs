@@ -16,7 +16,7 @@ const PURPOSE: usize = 110;
 /// The alias of the tool that `model` chooses for `request`, bound to those of the candidates.
 ///
 /// # Errors
-/// As [`ask`].
+/// The model could not be asked, or no reply was usable.
 pub async fn pick(
     model: &RecordedChat,
     prompt: &Prompt,

@@ -111,6 +111,7 @@ impl ProfileChoice {
 #[serde(deny_unknown_fields)]
 pub struct Filter {
     pub concurrency: usize,
+    pub max_failure_rate: f64,
 }
 
 /// `[rollout]`

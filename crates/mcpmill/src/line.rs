@@ -496,7 +496,10 @@ impl Line {
 
     fn filter_pace(&self, chain: &str) -> Result<Pace, Failure> {
         let roles = Chain::needs(self.declarations.chain(chain)?).roles;
-        Ok(Pace { concurrency: self.at_once(self.config.filter.concurrency, &roles)?, max_failure_rate: 0.5 })
+        Ok(Pace {
+            concurrency: self.at_once(self.config.filter.concurrency, &roles)?,
+            max_failure_rate: self.config.filter.max_failure_rate,
+        })
     }
 
     /// 0 picks one row at a time where the embedded model plays one of the roles, as it uses all cores,

@@ -157,8 +157,7 @@ async fn judge(chain: &Chain, case: &Case<'_>) -> (Vec<Verdict>, Meter) {
 }
 
 /// The end of a judged row: dropped by a step, kept, or kept with steps that could not decide. A row
-/// whose judge could not be asked at all has failed: its stage does not pass for finished, and a
-/// later run asks again.
+/// whose judge could not be asked at all has failed; more than a few of those end the stage unsealed.
 fn done<T: Row>(row: T, (verdicts, meter): (Vec<Verdict>, Meter)) -> Done<T> {
     let id = row.row_id().to_owned();
     let dropped = verdicts.iter().find(|v| v.judgement == Judgement::Drop);

@@ -11,7 +11,7 @@ use mcpmill_pipeline::{
     policy::Policy,
 };
 
-use crate::{cli::Format, error::Failure, run::Setup};
+use crate::{cli::Format, config::Model, edges::model_of, error::Failure, run::Setup};
 
 /// One file and what is wrong with it.
 struct Finding {
@@ -104,7 +104,28 @@ fn settings(setup: &Setup) -> Vec<String> {
             lost.map(|name| format!("`{key}` names `{name}`, which is not in {folder}/; there are {}", known.join(", "))),
         );
     }
-    let rates = [("generate", config.generate.max_failure_rate), ("rollout", config.rollout.max_failure_rate)];
+    for role in Role::ALL {
+        if let Err(fault) = model_of(config, role) {
+            let told = format!("role `{role}`: {fault}");
+            // One model that several roles name is told once, unless its declaration is told above.
+            if !faults.iter().any(|known| known.contains(&fault.to_string()) || told.contains("which is not declared")) {
+                faults.push(told);
+            }
+        }
+    }
+    for (name, model) in config.models.iter().filter(|(name, _)| config.roles.values().any(|used| used == *name)) {
+        if let Model::Endpoint(endpoint) = model {
+            let variable = endpoint.api_key_env.as_str();
+            if !matches!(variable, "" | "OPENAI_API_KEY") && std::env::var_os(variable).is_none() {
+                faults.push(format!("`models.{name}.api_key_env` names the variable `{variable}`, which is not set"));
+            }
+        }
+    }
+    let rates = [
+        ("generate", config.generate.max_failure_rate),
+        ("filter", config.filter.max_failure_rate),
+        ("rollout", config.rollout.max_failure_rate),
+    ];
     let odd = rates.into_iter().filter(|(_, rate)| !(0.0..=1.0).contains(rate));
     faults.extend(odd.map(|(section, rate)| format!("`{section}.max_failure_rate` is {rate}, and not between 0 and 1")));
     let counts = [

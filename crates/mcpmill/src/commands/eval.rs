@@ -228,7 +228,7 @@ async fn measure(line: &Line, suite: &str, model: &str, chooser: &Chooser, tasks
     let print = content_hash(
         &json!({ "suite": suite, "model": model, "tasks": hash, "prompts": line.declarations.hash(&["prompts/pick.md"]) }),
     );
-    let pace = Pace { concurrency: line.at_once(0, &[Role::Solver])?, max_failure_rate: 0.5 };
+    let pace = Pace { concurrency: line.at_once(0, &[Role::Solver])?, max_failure_rate: line.config.filter.max_failure_rate };
     let work =
         async |cx: &Context, out: &dyn Sink<Prediction>| select(tasks, chooser, pace, cx, out).await.map_err(Failure::from);
     let info = line.stage(&folder, &print, false, work).await?;
