@@ -41,6 +41,18 @@ fn quick() -> ServerLimits {
 }
 
 impl Bench {
+    /// Processes that have a world of this bench mounted; other tests may run the same package.
+    fn processes(&self) -> Vec<String> {
+        let scratch = self.scratch.path().to_string_lossy().into_owned();
+        // The mount names the folder as its own file system does: without what that one is mounted on.
+        let folder = scratch.rsplit('/').next().unwrap();
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let mounted = |entry: &fs::DirEntry| {
+            fs::read_to_string(entry.path().join("mountinfo")).is_ok_and(|mounts| mounts.contains(&format!("/{folder}/worlds/")))
+        };
+        entries.filter(mounted).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
     async fn start(&self, mode: &str) -> Result<Box<dyn ToolRunner>, ConnectError> {
         let world = WorldSpec {
             files: [("server.py".to_owned(), include_str!("data/server.py").to_owned())].into(),
@@ -268,7 +280,6 @@ async fn what_cannot_be_started_is_said_at_once() {
 #[tokio::test]
 async fn a_real_npm_server() {
     let bench = bench(ServerLimits::default()).await;
-    let before = alive("mcp-hello-world");
     let mut hello = record("hello-world", "npx", &["-y", "mcp-hello-world@1.1.2"]);
     hello.id = ServerId("srv_hello".to_owned());
     let server = bench.connector.connect(&hello, &WorldSpec::default()).await.unwrap_or_else(|e| panic!("{e} {:?}", e.stderr));
@@ -276,11 +287,9 @@ async fn a_real_npm_server() {
     let result = server.call_tool("echo", &arguments(&json!({"message": "hello"}))).await.unwrap();
     assert!(result.text().contains("hello"), "{result:?}");
     assert!(!result.is_error);
-    // Other tests may install or start the same package meanwhile.
-    let own: Vec<u32> = alive("mcp-hello-world").into_iter().filter(|pid| !before.contains(pid)).collect();
-    assert!(!own.is_empty());
+    assert!(!bench.processes().is_empty());
     server.close().await;
-    assert!(own.iter().all(|pid| !alive("mcp-hello-world").contains(pid)), "{own:?}");
+    assert_eq!(bench.processes(), Vec::<String>::new());
     bench.is_clean();
 }
 
@@ -296,7 +305,7 @@ async fn a_real_pypi_server() {
     let error = server.call_tool("no_such_tool", &Map::new()).await;
     assert!(error.is_err() || error.is_ok_and(|result| result.is_error));
     server.close().await;
-    assert_eq!(alive("mcp-server-time"), Vec::<u32>::new());
+    assert_eq!(bench.processes(), Vec::<String>::new());
     bench.is_clean();
 }
 
