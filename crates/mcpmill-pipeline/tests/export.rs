@@ -12,8 +12,8 @@ use mcpmill_core::{
     drive::Done,
     id::{SampleId, ServerId, TrajectoryId},
     record::{
-        Ended, ExportRow, FunctionCall, Judgement, Launch, Message, OutcomeKind, PolicyDecision, Sample, SampleKind,
-        ServerRecord, Split, Tool, ToolCall, ToolDraft, Trajectory, Verdict,
+        Ended, ExportRow, Judgement, Launch, Message, OutcomeKind, PolicyDecision, Sample, ServerRecord, Split, Tool, Trajectory,
+        Verdict,
     },
     toolbox::Toolbox,
 };
@@ -37,28 +37,11 @@ fn server(name: &str, licence: Option<&str>) -> ServerRecord {
 }
 
 fn tool(server: &str, name: &str) -> Tool {
-    let draft = ToolDraft {
-        name: name.into(),
-        title: None,
-        description: Some(format!("does {name} on {server}")),
-        input_schema: json!({"type": "object"}),
-        output_schema: None,
-        annotations: None,
-    };
-    Tool::new(ServerId(format!("srv_{server}")), draft)
+    mcpmill_testkit::tool(server, name, &format!("does {name} on {server}"), json!({"type": "object"}))
 }
 
 fn sample(tool: &Tool, n: usize) -> Sample {
-    let call = FunctionCall { name: tool.name.clone(), arguments: serde_json::Map::new() };
-    Sample {
-        id: SampleId::of(&(&tool.id, n)),
-        kind: SampleKind::Single,
-        tool_ids: vec![tool.id.clone()],
-        server_ids: vec![tool.server_id.clone()],
-        instruction: "please".into(),
-        messages: vec![Message::user("please"), Message::call(ToolCall::new("call_1", call))],
-        lineage: Vec::new(),
-    }
+    mcpmill_testkit::sample(tool, &format!("please, {n}"), &tool.name, &json!({}))
 }
 
 fn trajectory(sample: &Sample, ended: Ended) -> Trajectory {

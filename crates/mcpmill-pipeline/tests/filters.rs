@@ -9,12 +9,9 @@ use async_trait::async_trait;
 use mcpmill_core::{
     drive::{Context, Done, Pace},
     edge::{EmbedError, Embedder, RecordedEmbedder},
-    id::{SampleId, ServerId, TrajectoryId},
+    id::TrajectoryId,
     naming::alias,
-    record::{
-        Ended, FunctionCall, Judgement, Message, OutcomeKind, PolicyDecision, Sample, SampleKind, Tool, ToolCall, ToolDraft,
-        ToolResult, Trajectory, Verdict,
-    },
+    record::{Ended, Judgement, OutcomeKind, PolicyDecision, Sample, Tool, ToolResult, Trajectory, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
@@ -22,7 +19,7 @@ use mcpmill_pipeline::{
     models::Models,
     prompt::Prompt,
 };
-use mcpmill_testkit::{Kept, Scripted, context, recorder};
+use mcpmill_testkit::{Kept, Scripted, context, recorder, sample};
 use serde_json::{Value, json};
 
 /// What a judge says that is down.
@@ -45,28 +42,10 @@ impl Embedder for Words {
 }
 
 fn tool(name: &str, output_schema: Option<Value>) -> Tool {
-    let draft = ToolDraft {
-        name: name.into(),
-        title: None,
-        description: Some("Read a file from disk".into()),
-        input_schema: json!({"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false}),
-        output_schema,
-        annotations: None,
-    };
-    Tool::new(ServerId("srv_1".into()), draft)
-}
-
-fn sample(tool: &Tool, instruction: &str, name: &str, arguments: &Value) -> Sample {
-    let call = FunctionCall { name: name.into(), arguments: arguments.as_object().unwrap().clone() };
-    Sample {
-        id: SampleId::of(&(instruction, name, arguments)),
-        kind: SampleKind::Single,
-        tool_ids: vec![tool.id.clone()],
-        server_ids: vec![tool.server_id.clone()],
-        instruction: instruction.into(),
-        messages: vec![Message::user(instruction), Message::call(ToolCall::new("call_1", call))],
-        lineage: vec![],
-    }
+    let schema =
+        json!({"type":"object","properties":{"path":{"type":"string"}},"required":["path"],"additionalProperties":false});
+    let tool = mcpmill_testkit::tool("1", name, "Read a file from disk", schema);
+    Tool { output_schema: output_schema.map(|schema| schema.to_string()), ..tool }
 }
 
 struct Bench {

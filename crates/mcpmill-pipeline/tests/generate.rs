@@ -8,8 +8,7 @@ use mcpmill_core::{
     canonical::sha256_hex,
     drive::{Done, Pace},
     edge::ChatRequest,
-    id::ServerId,
-    record::{Message, OutcomeKind, Sample, Tool, ToolDraft},
+    record::{Message, OutcomeKind, Sample, Tool},
 };
 use mcpmill_pipeline::{
     generate::{GeneratePrompts, GenerateSettings, Profile, generate},
@@ -32,15 +31,7 @@ fn prompts() -> GeneratePrompts {
 }
 
 fn tool(input_schema: Value) -> Tool {
-    let draft = ToolDraft {
-        name: "get_forecast".into(),
-        title: None,
-        description: Some("Weather forecast of a city.".into()),
-        input_schema,
-        output_schema: None,
-        annotations: None,
-    };
-    Tool::new(ServerId("srv_1".into()), draft)
+    mcpmill_testkit::tool("1", "get_forecast", "Weather forecast of a city.", input_schema)
 }
 
 fn city() -> Tool {

@@ -1,7 +1,9 @@
-//! Stand-ins for tests, which say that they are: a chat endpoint and edges that answer by rule.
+//! Stand-ins for tests, which say that they are: a chat endpoint and edges that answer by rule, and records.
 
 mod edges;
 mod model;
+mod records;
 
 pub use edges::{Forgetful, Kept, Scripted, context, recorder};
 pub use model::ScriptedEndpoint;
+pub use records::{sample, tool};

@@ -14,12 +14,12 @@ use mcpmill_clients::{
 use mcpmill_core::{
     drive::Pace,
     edge::RecordedEmbedder,
-    id::{SampleId, ServerId},
-    record::{FunctionCall, Judgement, Message, Sample, SampleKind, Tool, ToolCall, ToolDraft, Verdict},
+    id::SampleId,
+    record::{Judgement, Sample, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::filter::{Chain, Parts, filter_samples};
-use mcpmill_testkit::{Kept, context, recorder};
+use mcpmill_testkit::{Kept, context, recorder, sample, tool};
 use serde_json::json;
 
 async fn embedder() -> RecordedEmbedder {
@@ -42,33 +42,9 @@ fn step() -> String {
     toml::to_string(&toml::Table::from_iter([("step".to_owned(), toml::Value::Array(vec![step]))])).unwrap()
 }
 
-fn tool(name: &str, description: &str) -> Tool {
-    let draft = ToolDraft {
-        name: name.into(),
-        title: None,
-        description: Some(description.into()),
-        input_schema: json!({"type": "object"}),
-        output_schema: None,
-        annotations: None,
-    };
-    Tool::new(ServerId("srv_1".into()), draft)
-}
-
-fn sample(tool: &Tool, instruction: &str) -> Sample {
-    let call = FunctionCall { name: tool.name.clone(), arguments: serde_json::Map::new() };
-    Sample {
-        id: SampleId::of(&(&tool.id, instruction)),
-        kind: SampleKind::Single,
-        tool_ids: vec![tool.id.clone()],
-        server_ids: vec![tool.server_id.clone()],
-        instruction: instruction.into(),
-        messages: vec![Message::user(instruction), Message::call(ToolCall::new("call_1", call))],
-        lineage: Vec::new(),
-    }
-}
-
 #[tokio::test]
 async fn the_shipped_thresholds_drop_what_was_planted_and_keep_what_is_good() {
+    let tool = |name: &str, description: &str| tool("1", name, description, json!({"type": "object"}));
     let time = tool("convert_time", "Convert a time from one time zone to another.");
     let notes = tool("read_file", "Read the complete contents of a text file from the file system.");
     let sums = tool("calculate", "Calculates the value of an arithmetic expression.");
@@ -88,7 +64,7 @@ async fn the_shipped_thresholds_drop_what_was_planted_and_keep_what_is_good() {
     let parts =
         Parts { embedder: Ok(embedder().await), models: Err("not asked".into()), toolbox: Arc::clone(&toolbox), prompt: &none };
     let chain = Chain::parse("shipped", &step(), &parts).unwrap();
-    let samples: Vec<Sample> = rows.iter().map(|(tool, text, _)| sample(tool, text)).collect();
+    let samples: Vec<Sample> = rows.iter().map(|(tool, text, _)| sample(tool, text, &tool.name, &json!({}))).collect();
     let ids: Vec<SampleId> = samples.iter().map(|s| s.id.clone()).collect();
     let out = Kept::default();
     let pace = Pace { concurrency: 1, max_failure_rate: 0.0 };
