@@ -7,7 +7,7 @@ mod common;
 
 use std::{process::Command, time::Duration};
 
-use common::{Folder, TWO_SERVERS, ok, rows, stage, tree};
+use common::{Folder, STAGES, TWO_SERVERS, ok, rows, stage, sums_close, tree};
 use mcpmill_clients::{
     assets::{AssetId, Assets},
     cage::{Cage, Host},
@@ -15,14 +15,11 @@ use mcpmill_clients::{
 };
 use mcpmill_core::{
     naming::alias,
-    record::{Ended, ExportRow, Judgement, Outcome, OutcomeKind, Sample, Split, Tool, Trajectory, Verdict},
+    record::{Ended, ExportRow, Judgement, Sample, Split, Tool, Trajectory, Verdict},
     schema::Schema,
 };
 use mcpmill_testkit::ScriptedEndpoint;
 use serde_json::Value;
-
-const STAGES: [&str; 7] =
-    ["1-discover", "2-harvest", "3-generate", "4-filter", "5-rollout", "6-filter", "7-export/mcp-tool-calls"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_line_and_its_replay() {
@@ -56,18 +53,6 @@ async fn the_whole_line_and_its_replay() {
     assert_eq!(common::survivors(), Vec::<String>::new(), "no process survives");
 
     selection_is_measured(&folder, &model);
-}
-
-fn sums_close(run: &std::path::Path, name: &str) {
-    let info = stage(run, name);
-    let outcomes: Vec<Outcome> = rows(run, name);
-    let count = |kind: OutcomeKind| outcomes.iter().filter(|o| o.outcome == kind).count() as u64;
-    let sum: u64 = info["outcomes"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
-    assert_eq!(info["input_rows"], outcomes.len() as u64, "{name}");
-    assert_eq!(info["input_rows"], sum, "{name}");
-    assert_eq!(info["outcomes"]["kept"], count(OutcomeKind::Kept), "{name}");
-    let silent = outcomes.iter().find(|o| o.outcome != OutcomeKind::Kept && o.reason.is_empty());
-    assert!(silent.is_none(), "{name}: {silent:?}");
 }
 
 fn calls_fit_their_schemas(samples: &[Sample], tools: &[Tool]) {

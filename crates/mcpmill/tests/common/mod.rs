@@ -9,7 +9,10 @@ use std::{
     process::{Command, Output},
 };
 
-use mcpmill_core::canonical::sha256_hex;
+use mcpmill_core::{
+    canonical::sha256_hex,
+    record::{Outcome, OutcomeKind},
+};
 use mcpmill_store::{artifact::Table, parquet_file::read_all};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -120,8 +123,26 @@ pub fn stage(run: &Path, stage: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(run.join(stage).join("stage.json")).unwrap()).unwrap()
 }
 
-/// Row files of all stages and everything of the export, by path, with their hashes. Outcomes hold
-/// times and are left out.
+/// The folders of all stages.
+pub const STAGES: [&str; 7] =
+    ["1-discover", "2-harvest", "3-generate", "4-filter", "5-rollout", "6-filter", "7-export/mcp-tool-calls"];
+
+/// Every input row of a stage has one outcome, the sums agree, and whatever did not go on says why.
+pub fn sums_close(run: &Path, name: &str) -> Vec<Outcome> {
+    let info = stage(run, name);
+    let outcomes: Vec<Outcome> = rows(run, name);
+    let count = |kind: OutcomeKind| outcomes.iter().filter(|o| o.outcome == kind).count() as u64;
+    let sum: u64 = info["outcomes"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!(info["input_rows"], outcomes.len() as u64, "{name}");
+    assert_eq!(info["input_rows"], sum, "{name}");
+    assert_eq!(info["outcomes"]["kept"], count(OutcomeKind::Kept), "{name}");
+    let silent = outcomes.iter().find(|o| o.outcome != OutcomeKind::Kept && o.reason.is_empty());
+    assert!(silent.is_none(), "{name}: {silent:?}");
+    outcomes
+}
+
+/// Row files of all stages and everything of the export, its card too, by path, with their hashes.
+/// Outcomes hold times and are left out.
 pub fn tree(run: &Path) -> BTreeMap<String, String> {
     let mut hashes = BTreeMap::new();
     let mut waiting = vec![run.to_owned()];
@@ -131,7 +152,7 @@ pub fn tree(run: &Path) -> BTreeMap<String, String> {
             let name = path.strip_prefix(run).unwrap().to_string_lossy().into_owned();
             if path.is_dir() {
                 waiting.push(path);
-            } else if name.ends_with(".parquet") && !name.ends_with("outcomes.parquet") {
+            } else if (name.ends_with(".parquet") && !name.ends_with("outcomes.parquet")) || name.ends_with("README.md") {
                 hashes.insert(name, sha256_hex(fs::read(&path).unwrap()));
             }
         }
