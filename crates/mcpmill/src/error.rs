@@ -60,6 +60,14 @@ impl Failure {
         Self { exit, chain, hint: None }
     }
 
+    /// Adds a way on, where there is one.
+    pub fn maybe_hint(self, hint: Option<impl Into<String>>) -> Self {
+        match hint {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+
     /// Adds a way on.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -1,7 +1,7 @@
 //! The line: discover → harvest → generate → filter → rollout → filter → export, as a list of calls.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -55,13 +55,7 @@ const STAGE_VERSION: u32 = 2;
 /// The exchange store of a run: the SQLite file, or in replay a file that `cache export` wrote.
 fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {
     let path = &config.exchange_store;
-    let fail = |e: ExchangesError| {
-        let failure = Failure::from_error(Exit::Unexpected, &e);
-        match e.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
-    };
+    let fail = |e: ExchangesError| Failure::from_error(Exit::Unexpected, &e).maybe_hint(e.hint());
     if path.extension().is_none_or(|ending| ending != "zst") {
         return Ok(Arc::new(SqliteExchanges::open(path, run).map_err(fail)?));
     }
@@ -340,7 +334,10 @@ impl Line {
             self.path_of::<ServerRecord>(Stage::Discover),
             self.path_of::<Tool>(Stage::Harvest),
         ];
-        let print = self.fingerprint(Stage::Export, &json!({ "dataset": name }), &[&format!("datasets/{name}/")], &inputs)?;
+        // Outcome files hold times and are no input by their bytes; what is read of them is.
+        let failed: BTreeSet<&String> = sources.failed.iter().collect();
+        let knobs = json!({ "dataset": name, "failed": failed });
+        let print = self.fingerprint(Stage::Export, &knobs, &[&format!("datasets/{name}/")], &inputs)?;
         let info = self
             .stage::<ExportRow, _>(&folder, &print, false, async |cx, out| {
                 export(samples, &dataset, &sources, cx, out).await.map_err(Failure::from)
@@ -575,10 +572,10 @@ impl From<StageError> for Failure {
     fn from(error: StageError) -> Self {
         match &error {
             StageError::Interrupted => Self::new(Exit::Interrupted, "interrupted; what was done is saved")
-                .hint("the same command goes on where it stopped"),
+                .hint("the same command goes on where it stopped (without `--new`, which begins another run)"),
             StageError::TooManyFailures { stage, .. } => {
                 let hint = format!(
-                    "every cause is in the run's events.jsonl, stage {stage}; when the cause is gone, the same command goes on"
+                    "every cause is in the run's events.jsonl, stage {stage}; when the cause is gone, the same command goes on (without `--new`)"
                 );
                 Self::from_error(Exit::Failures, &error).hint(hint)
             }

@@ -8,7 +8,7 @@ use std::{
 use mcpmill_clients::assets::AssetId;
 use mcpmill_core::{canonical::content_hash, edge::Mode, event::Events};
 use mcpmill_pipeline::models::Role;
-use mcpmill_store::run_dir::{RunDir, RunState, latest, unfinished};
+use mcpmill_store::run_dir::{RunDir, RunState, latest, stage_info, unfinished};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -93,8 +93,8 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     in_run(setup, choice, async |line| {
         if let Some(plan) = plan {
             line.events.note(plan);
-            // Written samples are not written again, whatever else has changed.
-            let written = line.run.path().join(Stage::Generate.folder()).join("stage.json").exists();
+            // Where samples are written already, the stage itself says how long it takes, should it write again.
+            let written = matches!(stage_info(&line.run.path().join(Stage::Generate.folder())), Ok(Some(_)));
             if to > Stage::Harvest && !written && crate::commands::plan::model_is_here(&line.config) {
                 line.estimate().await?;
             }
@@ -167,13 +167,7 @@ async fn quiet(reporter: JoinHandle<()>) {
 
 fn open(setup: &Setup, choice: Choice) -> Result<(RunDir, String), Failure> {
     let runs = &setup.config.runs_dir;
-    let fail = |e: mcpmill_store::run_dir::RunDirError| {
-        let failure = Failure::from_error(Exit::Usage, &e);
-        match e.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
-    };
+    let fail = |e: mcpmill_store::run_dir::RunDirError| Failure::from_error(Exit::Usage, &e).maybe_hint(e.hint());
     let working_in = |run: &RunDir| {
         let same = fingerprint(setup)? == run.info().fingerprint;
         let note = if same { "" } else { "; it was begun with other settings or declarations" };

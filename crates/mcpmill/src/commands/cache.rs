@@ -42,11 +42,7 @@ pub fn cache(setup: &Setup, what: &Cache) -> Result<(), Failure> {
 }
 
 fn failure(error: &ExchangesError) -> Failure {
-    let failure = Failure::from_error(Exit::Environment, error);
-    match error.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Failure::from_error(Exit::Environment, error).maybe_hint(error.hint())
 }
 
 /// The store, as a run of this id sees it.

@@ -1,6 +1,6 @@
 //! `check`: reads every declaration, offline.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use mcpmill_core::{launch, record::Launch, toolbox::Toolbox};
 use mcpmill_pipeline::{
@@ -104,15 +104,13 @@ fn settings(setup: &Setup) -> Vec<String> {
             lost.map(|name| format!("`{key}` names `{name}`, which is not in {folder}/; there are {}", known.join(", "))),
         );
     }
-    for role in Role::ALL {
-        if let Err(fault) = model_of(config, role) {
-            let told = format!("role `{role}`: {fault}");
-            // One model that several roles name is told once, unless its declaration is told above.
-            if !faults.iter().any(|known| known.contains(&fault.to_string()) || told.contains("which is not declared")) {
-                faults.push(told);
-            }
-        }
-    }
+    // A model that is not declared is told above; what is wrong with a declared one is told once for all its roles.
+    let declared = |role: &Role| {
+        let name = config.roles.get(role.as_str()).or_else(|| config.roles.get("default"));
+        name.is_none_or(|name| name == "auto" || config.models.contains_key(name))
+    };
+    let wrong = Role::ALL.into_iter().filter(declared).filter_map(|role| model_of(config, role).err());
+    faults.extend(wrong.map(|fault| fault.to_string()).collect::<BTreeSet<_>>());
     for (name, model) in config.models.iter().filter(|(name, _)| config.roles.values().any(|used| used == *name)) {
         if let Model::Endpoint(endpoint) = model {
             let variable = endpoint.api_key_env.as_str();

@@ -282,7 +282,7 @@ impl Picker for ByPrompt {
         let row = task.sample.as_str();
         let choice = pick(&self.model, &self.prompt, &task.instruction, &candidates, row, &mut meter);
         let choice = match choice.await {
-            Err(failure) if failure.reason.ends_with("model-failed") => return Err(failure.cause),
+            Err(failure) if !failure.answered => return Err(failure.cause),
             choice => choice.map_err(|failure| failure.cause),
         };
         Ok((choice, meter.usage, meter.attempts))
