@@ -85,7 +85,7 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
     }
     crate::commands::check_ready(&setup)?;
     let plan = if from == Stage::Discover && to >= Stage::Harvest && setup.config.mode != Mode::Replay {
-        Some(crate::commands::plan::words(&setup.config, &setup.declarations, setup.global.limit)?)
+        Some(crate::commands::plan::words(&setup)?)
     } else {
         None
     };

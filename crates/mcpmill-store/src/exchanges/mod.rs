@@ -42,7 +42,10 @@ impl ExchangesError {
 
     /// What the user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
-        match self.kind {
+        match &self.kind {
+            ExchangesErrorKind::Io(e) if e.kind() == io::ErrorKind::NotFound => {
+                Some("`exchange_store` and `cache import` name a file that is there")
+            }
             ExchangesErrorKind::Format { .. } => Some("use the version of mcpmill that made it, or another `cache` folder"),
             ExchangesErrorKind::Foreign | ExchangesErrorKind::Damaged(_) => {
                 Some("move the file away; replies recorded in it will be asked for again")

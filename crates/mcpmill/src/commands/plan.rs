@@ -8,16 +8,18 @@ use crate::{
     declarations::Declarations,
     edges::{local_asset, model_of},
     error::Failure,
+    run::Setup,
 };
 
 /// A few lines on size, models and downloads.
 ///
 /// # Errors
 /// A role's model is wrongly declared.
-pub fn words(config: &Config, declarations: &Declarations, limit: Option<usize>) -> Result<String, Failure> {
+pub fn words(setup: &Setup) -> Result<String, Failure> {
+    let (config, declarations) = (&setup.config, &setup.declarations);
     let generator = model_of(config, Role::Generator)?;
     let listed = config.discover.marketplaces.iter().flat_map(|id| downloads(declarations, id));
-    let servers: Vec<f64> = listed.take(limit.unwrap_or(usize::MAX)).collect();
+    let servers: Vec<f64> = listed.take(setup.global.limit.unwrap_or(usize::MAX)).collect();
     let mut lines = vec![format!(
         "plan: {} samples, {} a tool, over up to {} servers, written by {}",
         config.generate.samples,
@@ -37,7 +39,7 @@ pub fn words(config: &Config, declarations: &Declarations, limit: Option<usize>)
         .sum();
     let installed = config.cache_dir.join("servers").is_dir();
     let packages: f64 = if installed { 0.0 } else { servers.iter().sum() };
-    if fetch > 0 || packages > 0.0 {
+    if !setup.global.offline && (fetch > 0 || packages > 0.0) {
         let mb = fetch.div_ceil(1 << 20);
         lines.push(format!(
             "first use: {mb} MB of models and tools and up to {packages:.0} MB of servers are fetched once, into the cache"
