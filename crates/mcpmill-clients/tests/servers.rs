@@ -256,6 +256,8 @@ fn record(name: &str, command: &str, args: &[&str]) -> ServerRecord {
         licence: None,
         sources: Vec::new(),
         world: Vec::new(),
+        flags: Vec::new(),
+        listed_tools: None,
     }
 }
 
@@ -268,10 +270,10 @@ async fn what_cannot_be_started_is_said_at_once() {
     assert_eq!(error.outcome, HarvestOutcome::Unsupported);
     assert!(error.detail.contains("`docker run image`"), "{error}");
     let mut remote = record("r", "npx", &["x"]);
-    remote.launch = Launch::StreamableHttp { url: "https://host/mcp".to_owned() };
+    remote.launch = Launch::StreamableHttp { url: "https://host/mcp".to_owned(), headers: Vec::new() };
     assert_eq!(refused(&remote).await.outcome, HarvestOutcome::Unsupported);
     let mut secret = record("s", "npx", &["-y", "mcp-hello-world@1.1.2"]);
-    secret.env = vec![EnvVar { name: "API_KEY".to_owned(), value: None, secret: true }];
+    secret.env = vec![EnvVar { name: "API_KEY".to_owned(), value: None, secret: true, required: false }];
     let error = refused(&secret).await;
     assert_eq!((error.outcome, error.detail.as_str()), (HarvestOutcome::NeedsCredentials, "it needs `API_KEY`"));
     assert_eq!(error.to_string(), "failed to start server `s`: it needs `API_KEY`");

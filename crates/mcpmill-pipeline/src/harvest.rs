@@ -76,7 +76,8 @@ async fn one(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn 
         Ok(world) => world,
         Err(name) => return Done::none(Outcome::failed(id, "no-such-world", format!("world seed `{name}` is not declared"))),
     };
-    let question = json!({ "launch": server.launch, "env": server.env, "world": world });
+    let env: Vec<_> = server.env.iter().map(|v| json!({ "name": v.name, "value": v.value, "secret": v.secret })).collect();
+    let question = json!({ "launch": server.launch, "env": env, "world": world });
     let live = || async {
         let harvested = visit(server, settings, connector, &world).await;
         serde_json::to_value(harvested)

@@ -33,6 +33,8 @@ fn server(name: &str, licence: Option<&str>) -> ServerRecord {
         licence: licence.map(str::to_owned),
         sources: Vec::new(),
         world: Vec::new(),
+        flags: Vec::new(),
+        listed_tools: None,
     }
 }
 

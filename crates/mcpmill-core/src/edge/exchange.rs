@@ -25,6 +25,8 @@ pub enum ExchangeKind {
     Harvest,
     /// A live tool call.
     Call,
+    /// A page of a marketplace.
+    Fetch,
 }
 
 impl ExchangeKind {
@@ -35,6 +37,7 @@ impl ExchangeKind {
             Self::Embed => "embed",
             Self::Harvest => "harvest",
             Self::Call => "call",
+            Self::Fetch => "fetch",
         }
     }
 

@@ -4,12 +4,14 @@
 mod chat;
 mod embed;
 pub(crate) mod exchange;
+mod fetch;
 mod mcp;
 mod process;
 
 pub use chat::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish, Format, RecordedChat, Replied, ToolSpec};
 pub use embed::{EmbedError, Embedder, RecordedEmbedder, cosine};
 pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Recorded, Recorder, StoreError, Stored};
+pub use fetch::{Fetch, FetchError, FetchErrorKind, FetchRequest, KeyHeader, Page};
 pub use mcp::{ConnectError, Connector, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner, WorldSpec};
 pub use process::{Bind, Confined, Limits, Process, ProcessEnd, ProcessError, ProcessOutput};
 

@@ -32,6 +32,13 @@ pub struct ServerRecord {
     /// Names of the world seeds its disposable folder starts with.
     #[serde(default)]
     pub world: Vec<String>,
+    /// What its texts were found to hold at the door: `redacted`, `injection`, `invisible-characters`.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// Its tools as a marketplace recorded them, as JSON: an array of MCP tools. Nobody has seen the
+    /// server itself list them.
+    #[serde(default)]
+    pub listed_tools: Option<String>,
 }
 
 impl ServerRecord {
@@ -60,13 +67,19 @@ pub enum Launch {
     },
     /// A remote server over streamable HTTP.
     StreamableHttp {
-        /// Where it answers.
+        /// Where it answers; `{name}` stands for a variable.
         url: String,
+        /// Headers it wants.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<EnvVar>,
     },
     /// A remote server over the old HTTP+SSE transport.
     Sse {
-        /// Where its event stream is.
+        /// Where its event stream is; `{name}` stands for a variable.
         url: String,
+        /// Headers it wants.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<EnvVar>,
     },
     /// A form this program cannot start.
     Unsupported {
@@ -75,7 +88,7 @@ pub enum Launch {
     },
 }
 
-/// An environment variable a server reads.
+/// A variable of the environment, of a header or of an address that a server reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnvVar {
@@ -87,6 +100,9 @@ pub struct EnvVar {
     /// True when its value must come from the user.
     #[serde(default)]
     pub secret: bool,
+    /// True when the server does not start without it, secret or not.
+    #[serde(default)]
+    pub required: bool,
 }
 
 /// One listing of a server.

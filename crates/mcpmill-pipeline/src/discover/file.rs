@@ -86,9 +86,9 @@ fn record(marketplace: &str, entry: Entry) -> ServerRecord {
     let launch = Launch::Stdio { command: entry.command, args: entry.args };
     // A value under such a name is taken for a secret and left at the door.
     let (hidden, open): (Vec<_>, Vec<_>) = entry.env.into_iter().partition(|(name, _)| names_a_secret(name));
-    let plain = open.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false });
+    let plain = open.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false, required: false });
     let hidden = hidden.into_iter().map(|(name, _)| name);
-    let secret = entry.secrets.into_iter().chain(hidden).map(|name| EnvVar { name, value: None, secret: true });
+    let secret = entry.secrets.into_iter().chain(hidden).map(|name| EnvVar { name, value: None, secret: true, required: false });
     ServerRecord {
         id: ServerRecord::identify(&launch),
         name: entry.name,
@@ -100,6 +100,8 @@ fn record(marketplace: &str, entry: Entry) -> ServerRecord {
         licence: entry.licence,
         sources: vec![Source { marketplace: marketplace.to_owned(), url: entry.homepage }],
         world: entry.world,
+        flags: Vec::new(),
+        listed_tools: None,
     }
 }
 
@@ -124,8 +126,8 @@ mod tests {
         let listings = parse("mine", &text).unwrap().listings().await.unwrap();
         let server = listings[0].server.as_ref().unwrap();
         assert_eq!(listings[0].id, "mine#time");
-        assert_eq!(server.env[1], EnvVar { name: "KEY".into(), value: None, secret: true });
-        assert_eq!(server.env[2], EnvVar { name: "A_TOKEN".into(), value: None, secret: true });
+        assert_eq!(server.env[1], EnvVar { name: "KEY".into(), value: None, secret: true, required: false });
+        assert_eq!(server.env[2], EnvVar { name: "A_TOKEN".into(), value: None, secret: true, required: false });
         assert_eq!(listings[1].id, "mine#odd");
         assert!(listings[1].server.as_ref().unwrap_err().contains("colour"));
     }

@@ -39,10 +39,15 @@ impl Table for ServerRecord {
             Column::text("description"),
             Column::text("version"),
             Column::json("launch"),
-            Column::groups("env", [Column::text("name"), Column::text("value"), Column::boolean("secret")]),
+            Column::groups(
+                "env",
+                [Column::text("name"), Column::text("value"), Column::boolean("secret"), Column::boolean("required")],
+            ),
             Column::text("licence"),
             Column::groups("sources", [Column::text("marketplace"), Column::text("url")]),
             Column::texts("world"),
+            Column::texts("flags"),
+            Column::text("listed_tools"),
         ])
     }
 }

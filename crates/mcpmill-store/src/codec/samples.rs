@@ -75,8 +75,8 @@ impl Dice {
     pub fn server(&mut self) -> ServerRecord {
         let launch = match self.below(4) {
             0 => Launch::Stdio { command: self.text(), args: self.many(Self::text) },
-            1 => Launch::StreamableHttp { url: self.text() },
-            2 => Launch::Sse { url: self.text() },
+            1 => Launch::StreamableHttp { url: self.text(), headers: Vec::new() },
+            2 => Launch::Sse { url: self.text(), headers: Vec::new() },
             _ => Launch::Unsupported { what: self.text() },
         };
         ServerRecord {
@@ -86,10 +86,12 @@ impl Dice {
             description: self.maybe(),
             version: self.maybe(),
             launch,
-            env: self.many(|d| EnvVar { name: d.text(), value: d.maybe(), secret: d.flip() }),
+            env: self.many(|d| EnvVar { name: d.text(), value: d.maybe(), secret: d.flip(), required: d.flip() }),
             licence: self.maybe(),
             sources: self.many(|d| Source { marketplace: d.text(), url: d.maybe() }),
             world: self.many(Self::text),
+            flags: self.many(Self::text),
+            listed_tools: self.maybe(),
         }
     }
 
