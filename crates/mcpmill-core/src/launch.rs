@@ -1,10 +1,12 @@
 //! Launch lines as `mcpServers` blocks write them, parsed into the package they run.
 //!
-//! Only the forms of npx and uvx that name a package of a public registry are understood. Nothing is
-//! ever given to a shell, and a form that is not understood is named, not guessed at.
+//! Understood are the launchers of npm and PyPI packages in the forms that name a package of a public
+//! registry. Nothing is ever given to a shell, and a form that is not understood is named, not guessed at.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::record::{EnvVar, Launch};
 
 /// Where a package is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -52,14 +54,91 @@ pub struct LaunchError {
 /// # Errors
 /// The line is of a form that is not understood; the error names it.
 pub fn parse(command: &str, args: &[String]) -> Result<Package, LaunchError> {
-    let rest: Vec<&str> = args.iter().map(String::as_str).collect();
-    let parsed = match (command, rest.as_slice()) {
-        ("npx", rest) => npx(rest),
+    let words: Vec<&str> = std::iter::once(command).chain(args.iter().map(String::as_str)).collect();
+    let (launcher, rest) = launcher(&words);
+    let parsed = match (launcher.as_str(), rest) {
+        ("npx" | "bunx" | "pnpx", rest)
+        | ("npm", ["exec" | "x", rest @ ..])
+        | ("pnpm" | "yarn", ["dlx", rest @ ..])
+        | ("bun", ["x", rest @ ..]) => npx(rest),
         ("uvx", rest) | ("uv", ["tool", "run", rest @ ..]) => uvx(rest),
-        ("docker" | "podman", _) => Err("it runs a container".to_owned()),
-        _ => Err(format!("`{command}` is neither npx nor uvx")),
+        ("uv", ["run", rest @ ..]) => uv_run(rest),
+        ("pipx", ["run", rest @ ..]) => pipx(rest),
+        ("docker" | "podman", rest) => Err(match image(rest) {
+            Some(image) => format!("it runs the container image `{image}`"),
+            None => "it runs a container".to_owned(),
+        }),
+        ("sh" | "bash" | "zsh" | "cmd" | "powershell" | "pwsh", _) => Err("it is a line for a shell".to_owned()),
+        ("node" | "deno" | "bun" | "tsx" | "ts-node" | "python" | "python3" | "uv", _) => {
+            Err(format!("`{launcher}` runs a file or module of its own, and no package is named"))
+        }
+        _ => Err(format!("`{launcher}` is no launcher of npm or PyPI packages")),
     };
-    parsed.map_err(|why| LaunchError { line: [&[command], rest.as_slice()].concat().join(" "), why })
+    parsed.map_err(|why| LaunchError { line: words.join(" "), why })
+}
+
+/// A launch line in the form a record keeps: a line that only bridges to a remote server is that remote
+/// server, and a container is what it is.
+pub fn normalised(command: &str, args: &[String]) -> Launch {
+    let words: Vec<&str> = std::iter::once(command).chain(args.iter().map(String::as_str)).collect();
+    let (launcher, rest) = launcher(&words);
+    if matches!(launcher.as_str(), "docker" | "podman")
+        && let Some(image) = image(rest)
+    {
+        return Launch::Unsupported { what: format!("oci image `{image}`") };
+    }
+    let bridge = parse(command, args).ok().filter(|package| package.name == "mcp-remote");
+    bridge
+        .and_then(|package| bridged(&package.args))
+        .unwrap_or_else(|| Launch::Stdio { command: command.to_owned(), args: args.to_vec() })
+}
+
+/// What `mcp-remote URL [--header 'Name: value'] [--transport sse-only]` connects to.
+fn bridged(args: &[String]) -> Option<Launch> {
+    let url = args.iter().find(|arg| arg.starts_with("https://") || arg.starts_with("http://"))?.clone();
+    let values =
+        |option: &str| -> Vec<&String> { args.windows(2).filter(|pair| pair[0] == option).map(|pair| &pair[1]).collect() };
+    let headers = values("--header").into_iter().filter_map(|header| {
+        let (name, value) = header.split_once(':')?;
+        Some(EnvVar { name: name.trim().to_owned(), value: Some(value.trim().to_owned()), secret: false, required: true })
+    });
+    let headers = headers.collect();
+    let sse = values("--transport").first().is_some_and(|transport| transport.starts_with("sse"));
+    Some(if sse { Launch::Sse { url, headers } } else { Launch::StreamableHttp { url, headers } })
+}
+
+/// The launcher without folder and ending, and its arguments; what Windows puts before it is left out.
+fn launcher<'a>(words: &'a [&'a str]) -> (String, &'a [&'a str]) {
+    let name = |word: &str| {
+        let file = word.rsplit(['/', '\\']).next().unwrap_or(word).to_ascii_lowercase();
+        [".exe", ".cmd", ".bat"].iter().find_map(|ending| file.strip_suffix(ending)).unwrap_or(&file).to_owned()
+    };
+    match words {
+        [first, flag, rest @ ..] if name(first) == "cmd" && flag.eq_ignore_ascii_case("/c") && !rest.is_empty() => {
+            (name(rest[0]), &rest[1..])
+        }
+        [first, rest @ ..] => (name(first), rest),
+        [] => (String::new(), words),
+    }
+}
+
+/// The image of `run [options] image …`.
+fn image<'a>(args: &[&'a str]) -> Option<&'a str> {
+    /// Options without a value; all others take one.
+    const FLAGS: [&str; 9] =
+        ["--rm", "--init", "--interactive", "--tty", "--detach", "--privileged", "--quiet", "--read-only", "-q"];
+    let mut args = args.iter().copied().skip_while(|&arg| arg != "run").skip(1);
+    while let Some(arg) = args.next() {
+        let short = arg.len() > 1 && arg[1..].chars().all(|c| "itd".contains(c));
+        match arg {
+            _ if !arg.starts_with('-') => return Some(arg),
+            _ if FLAGS.contains(&arg) || arg.contains('=') || (arg.starts_with('-') && short) => {}
+            _ => {
+                args.next()?;
+            }
+        }
+    }
+    None
 }
 
 fn npx(args: &[&str]) -> Result<Package, String> {
@@ -87,6 +166,55 @@ fn npx(args: &[&str]) -> Result<Package, String> {
     let with = packages.map(|(_, _, requirement)| requirement).collect();
     let args = args.map(str::to_owned).collect();
     Ok(Package { registry: Registry::Npm, name, version, requirement, with, python: None, bin, args })
+}
+
+/// `uv run --with package [--python 3.12] program …`: the first package is the server's.
+fn uv_run(args: &[&str]) -> Result<Package, String> {
+    let mut first = None;
+    let mut others = Vec::new();
+    let mut rest = args.iter().copied();
+    while let Some(arg) = rest.next() {
+        match arg {
+            "--with" if first.is_none() => first = rest.next(),
+            "--no-project" | "--isolated" | "-q" | "--quiet" => {}
+            "--directory" | "--project" | "--with-editable" | "-m" | "--script" => {
+                return Err(format!("`{arg}` names files of its own, and no package"));
+            }
+            "--with" | "--python" | "-p" => others.extend([arg, rest.next().ok_or(format!("`{arg}` has no value"))?]),
+            _ if arg.starts_with('-') => others.push(arg),
+            _ => {
+                others.push(arg);
+                others.extend(rest.by_ref());
+            }
+        }
+    }
+    let first = first.ok_or("it names no package")?;
+    let program = others.iter().rev().find(|arg| !arg.starts_with('-'));
+    if program.is_none_or(|program| program.ends_with(".py") && others.len() < 2) {
+        return Err("it names no program of a package".to_owned());
+    }
+    uvx(&[&["--from", first], others.as_slice()].concat())
+}
+
+/// `pipx run [--spec requirement] program …`.
+fn pipx(args: &[&str]) -> Result<Package, String> {
+    let mut translated = Vec::new();
+    let mut rest = args.iter().copied();
+    while let Some(arg) = rest.next() {
+        match arg.split_once('=').unwrap_or((arg, "")) {
+            ("--spec", "") => translated.extend(["--from", rest.next().ok_or("`--spec` has no value")?]),
+            ("--spec", spec) => translated.extend(["--from", spec]),
+            ("--python", "") => translated.extend(["--python", rest.next().ok_or("`--python` has no value")?]),
+            ("--no-cache" | "--quiet" | "-q" | "--verbose", "") => {}
+            _ if arg.starts_with('-') => return Err(format!("option `{arg}` is not known")),
+            _ => {
+                // `pipx run name==1.2` is `uvx name==1.2`.
+                translated.push(arg);
+                translated.extend(rest.by_ref());
+            }
+        }
+    }
+    uvx(&translated)
 }
 
 /// Name, exact version and requirement of `name`, `name@version`, `@scope/name@version`.
@@ -311,10 +439,66 @@ mod tests {
     }
 
     #[test]
+    fn other_launchers_mean_the_same() {
+        use Registry::{Npm, Pypi};
+        for line in [
+            "pnpm dlx a@1.0.0",
+            "yarn dlx a@1.0.0",
+            "bunx a@1.0.0",
+            "bun x a@1.0.0",
+            "npm exec -y -- a@1.0.0",
+            "cmd /c npx -y a@1.0.0",
+        ] {
+            check(line, (Npm, "a", Some("1.0.0"), "a@1.0.0"));
+        }
+        check("/usr/local/bin/npx -y a", (Npm, "a", None, "a"));
+        check("C:\\tools\\npx.CMD a", (Npm, "a", None, "a"));
+        let piped = check("pipx run --spec pkg[cli]==1.0 tool --flag", (Pypi, "pkg", Some("1.0"), "pkg[cli]==1.0"));
+        assert_eq!((piped.bin.as_deref(), piped.args.as_slice()), (Some("tool"), &["--flag".to_owned()][..]));
+        check("pipx run pkg==2.0", (Pypi, "pkg", Some("2.0"), "pkg==2.0"));
+        let run = check("uv run --with pkg==1.0 --with mcp<2 --python 3.12 tool serve", (Pypi, "pkg", Some("1.0"), "pkg==1.0"));
+        assert_eq!(
+            (run.bin.as_deref(), run.with.as_slice(), run.args.as_slice()),
+            (Some("tool"), &["mcp<2".to_owned()][..], &["serve".to_owned()][..])
+        );
+        refused("uv run --directory /x server", "files of its own");
+        refused("uv run server.py", "names no package");
+    }
+
+    #[test]
+    fn bridges_are_what_they_lead_to() {
+        let normal = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(|word| word.replace('_', " ")).collect();
+            normalised(&words[0], &words[1..])
+        };
+        let url = "https://host.example/mcp".to_owned();
+        assert_eq!(
+            normal("npx -y mcp-remote https://host.example/mcp"),
+            Launch::StreamableHttp { url: url.clone(), headers: vec![] }
+        );
+        let Launch::Sse { headers, .. } =
+            normal("npx mcp-remote@0.1.0 https://host.example/mcp --transport sse-only --header X:_1")
+        else {
+            panic!()
+        };
+        assert_eq!((headers[0].name.as_str(), headers[0].value.as_deref()), ("X", Some("1")));
+        let image = |line: &str| match normal(line) {
+            Launch::Unsupported { what } => what,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(image("docker run -i --rm -e KEY -v a:b --name=x mcp/time:1 --flag"), "oci image `mcp/time:1`");
+        assert!(matches!(normal("npx -y a"), Launch::Stdio { .. }));
+    }
+
+    #[test]
     fn other_commands_are_named() {
-        refused("docker run -i image", "container");
-        refused("node server.js", "`node` is neither");
-        refused("bash -c evil", "`bash` is neither");
+        refused("docker run -i image", "container image `image`");
+        refused("docker compose up", "a container");
+        refused("node server.js", "a file or module of its own");
+        refused("python -m server", "a file or module of its own");
+        refused("bash -c evil", "a line for a shell");
+        refused("cmd /c", "a line for a shell");
+        refused("/opt/x/my-server --stdio", "`my-server` is no launcher");
         let error = parse("sh", &["-c".into(), "a b".into()]).unwrap_err();
         assert_eq!(error.line, "sh -c a b");
     }
