@@ -46,6 +46,8 @@ pub struct Config {
     pub embedding: Embedding,
     /// Which model plays which role.
     pub roles: BTreeMap<String, String>,
+    /// Variables of servers, and the variables that hold their values.
+    pub secrets: BTreeMap<String, String>,
     /// The models.
     pub models: BTreeMap<String, Model>,
 }
@@ -67,6 +69,9 @@ pub struct Harvest {
     pub max_pages: usize,
     pub max_tools: usize,
     pub memory_mb: u64,
+    pub install_at_once: usize,
+    pub keep_installed: bool,
+    pub python: String,
 }
 
 /// `[generate]`

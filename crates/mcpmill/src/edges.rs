@@ -17,7 +17,7 @@ use mcpmill_clients::{
     chat::{Endpoint, EndpointSettings, Secret},
     embed::{EmbedFiles, FastEmbedder},
     install::{Installer, Lock},
-    mcp::{CagedConnector, ServerLimits},
+    mcp::{CagedConnector, HidingSecrets, PassingInstalls, ServerLimits},
 };
 use mcpmill_core::{
     canonical::sha256_hex,
@@ -76,6 +76,25 @@ pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
     })
 }
 
+/// The credentials of `[secrets]` that the environment holds. One that is not set is left out: its
+/// servers are skipped, and their outcome names it.
+fn secrets(config: &Config) -> Result<HashMap<String, String>, Failure> {
+    let mut found = HashMap::new();
+    for (name, variable) in &config.secrets {
+        if !is_variable(variable) {
+            // The value is not shown: it may be the secret itself.
+            return Err(Failure::usage(format!("`secrets.{name}` is no name of a variable"))
+                .hint("it names the variable that holds the value; the value itself belongs in no file"));
+        }
+        found.extend(set(variable).map(|value| (name.clone(), value)));
+    }
+    Ok(found)
+}
+
+fn is_variable(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
 fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -86,8 +105,7 @@ fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSet
         Failure::usage(format!("model `{name}` has no name at its endpoint"))
             .hint(format!("set OPENAI_MODEL or `--set models.{name}.model=…`"))
     })?;
-    let is_name = |text: &str| text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-    if !is_name(&endpoint.api_key_env) {
+    if !is_variable(&endpoint.api_key_env) {
         // The value is not shown: it may be the key itself.
         return Err(Failure::usage(format!("`models.{name}.api_key_env` is no name of a variable"))
             .hint("it names the variable that holds the key, in capitals; the key itself belongs in no file"));
@@ -193,18 +211,20 @@ impl Edges {
         Cage::find(Some(&own), host).await.map_err(fail)
     }
 
-    /// What reaches MCP servers; in replay nothing does.
+    /// What reaches MCP servers; in replay nothing does. `keep` leaves them installed whatever the settings say.
     ///
     /// # Errors
     /// As [`Edges::cage`].
-    pub async fn connector(&self, declarations: &Declarations) -> Result<Arc<dyn Connector>, Failure> {
+    pub async fn connector(&self, declarations: &Declarations, keep: bool) -> Result<Arc<dyn Connector>, Failure> {
         if self.config.mode == Mode::Replay {
             return Ok(Arc::new(Absent("servers".into())));
         }
         let cage = self.cage().await?;
         let installer = Installer::new(cage.clone(), self.assets.clone(), &self.config.cache_dir)
             .with_locks(locks(declarations))
-            .with_offline(self.offline);
+            .with_offline(self.offline)
+            .with_at_once(self.config.harvest.install_at_once)
+            .with_python(Some(self.config.harvest.python.clone()).filter(|version| !version.is_empty()));
         let limits = ServerLimits {
             start: Duration::from_secs(self.config.harvest.start_timeout_s),
             answer: Duration::from_secs(self.config.harvest.call_timeout_s),
@@ -212,7 +232,12 @@ impl Edges {
             ..ServerLimits::default()
         };
         let scratch = self.config.cache_dir.join("worlds");
-        Ok(Arc::new(CagedConnector::new(cage, installer, scratch).with_limits(limits)))
+        let secrets = secrets(&self.config)?;
+        let caged = CagedConnector::new(cage, installer.clone(), scratch).with_limits(limits).with_credentials(secrets.clone());
+        if keep || self.config.harvest.keep_installed {
+            return Ok(Arc::new(HidingSecrets::new(caged, &secrets)));
+        }
+        Ok(Arc::new(HidingSecrets::new(PassingInstalls::new(caged, installer), &secrets)))
     }
 
     /// The embedding model behind the exchange store.

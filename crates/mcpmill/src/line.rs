@@ -179,7 +179,7 @@ impl Line {
         let files = ["marketplaces/worlds/", "marketplaces/locks/"];
         let print = self.fingerprint(Stage::Harvest, &knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
         self.stage::<Tool, _>(Stage::Harvest.folder(), &print, false, async |cx, out| {
-            let connector = self.edges.connector(&self.declarations).await?;
+            let connector = self.edges.connector(&self.declarations, false).await?;
             harvest(servers, &settings, connector, cx, out).await.map_err(Failure::from)
         })
         .await
@@ -284,7 +284,7 @@ impl Line {
         let inputs = [self.path_of::<Sample>(Stage::FilterSamples), self.path_of::<ServerRecord>(Stage::Discover)];
         let print = self.fingerprint(Stage::Rollout, &knobs, &["marketplaces/worlds/", "marketplaces/locks/"], &inputs)?;
         self.stage::<Trajectory, _>(Stage::Rollout.folder(), &print, false, async |cx, out| {
-            let connector = self.edges.connector(&self.declarations).await?;
+            let connector = self.edges.connector(&self.declarations, true).await?;
             let by_id = servers.into_iter().map(|s| (s.id.clone(), s)).collect();
             let servers = Servers { by_id, toolbox: self.toolbox()?, connector };
             rollout(samples, &settings, &servers, cx, out).await.map_err(Failure::from)

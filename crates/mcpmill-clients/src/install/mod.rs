@@ -82,6 +82,7 @@ pub struct Installer {
     cache: PathBuf,
     locks: Arc<Vec<Lock>>,
     offline: bool,
+    python: Option<String>,
     turns: Arc<Semaphore>,
 }
 
@@ -89,7 +90,15 @@ impl Installer {
     /// An installer that keeps servers and the caches of npm and uv below `cache`.
     pub fn new(cage: Cage, assets: Assets, cache: impl Into<PathBuf>) -> Self {
         let cache = std::path::absolute(cache.into()).unwrap_or_default();
-        Self { cage, assets, cache, locks: Arc::default(), offline: false, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self {
+            cage,
+            assets,
+            cache,
+            locks: Arc::default(),
+            offline: false,
+            python: None,
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 
     /// Locks to install from; the first one that fits a package is used.
@@ -102,6 +111,29 @@ impl Installer {
     pub fn with_offline(mut self, offline: bool) -> Self {
         self.offline = offline;
         self
+    }
+
+    /// The version of Python for packages that ask for none (`3.12`); otherwise what `python3` is.
+    pub fn with_python(mut self, version: Option<String>) -> Self {
+        self.python = version;
+        self
+    }
+
+    /// Installations at the same time.
+    pub fn with_at_once(mut self, at_once: usize) -> Self {
+        self.turns = Arc::new(Semaphore::new(at_once.max(1)));
+        self
+    }
+
+    /// Removes what is installed of the package; its lock stays, and the next installation is the same.
+    pub async fn discard(&self, package: &Package) {
+        let Ok(interpreter) = self.interpreter(package).await else { return };
+        let folder = self.cache.join("servers").join(folder_name(package, &interpreter));
+        let Ok(_lock) = assets::lock(folder.with_extension("lock")).await else { return };
+        let prefix = folder.join("prefix");
+        fs::remove_file(folder.join(READY)).ok();
+        // Thousands of small files: not on a thread that others wait for.
+        tokio::task::spawn_blocking(move || fs::remove_dir_all(prefix).ok()).await.ok();
     }
 
     /// The package, installed if it is not yet.
@@ -174,7 +206,7 @@ impl Installer {
         let (found, name) = match package.registry {
             Registry::Npm => (host.node.clone(), "Node.js".to_owned()),
             Registry::Pypi => {
-                let wanted = package.python.as_deref();
+                let wanted = package.python.as_deref().or(self.python.as_deref());
                 (host.python(wanted).await, format!("Python{}", wanted.map(|version| format!(" {version}")).unwrap_or_default()))
             }
         };

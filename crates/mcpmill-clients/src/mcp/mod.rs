@@ -3,6 +3,8 @@
 
 mod client;
 mod complaints;
+mod hiding;
+mod passing;
 mod runner;
 mod wire;
 mod world;
@@ -25,6 +27,8 @@ use crate::{
 };
 use client::Client;
 use complaints::Complaints;
+pub use hiding::HidingSecrets;
+pub use passing::PassingInstalls;
 use runner::{Runner, too_much};
 use wire::{Caps, Wire};
 use world::{World, placed};
