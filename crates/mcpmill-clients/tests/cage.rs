@@ -199,6 +199,50 @@ async fn a_full_disk_is_ended() {
 }
 
 #[tokio::test]
+async fn memory_that_is_in_no_process_counts() {
+    let hidden = [
+        // A file in memory without a name, and one that lies in a private folder.
+        "import os, time; fd = os.memfd_create('x'); [os.write(fd, b'x' * (1 << 20)) for _ in range(200)]; time.sleep(60)",
+        "import time; f = open('/tmp/x', 'wb'); [f.write(b'x' * (1 << 20)) for _ in range(200)]; f.flush(); time.sleep(60)",
+        "import time; f = open('/dev/shm/x', 'wb'); [f.write(b'x' * (1 << 20)) for _ in range(200)]; f.flush(); time.sleep(60)",
+    ];
+    for script in hidden {
+        let mut program = python(script);
+        program.limits.memory_bytes = 100 << 20;
+        assert_eq!(run(&program).await.end, ProcessEnd::OutOfMemory, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn disk_that_is_in_no_folder_counts() {
+    let hidden = [
+        // A file that is deleted but open, folders closed to everybody, and a path too long to be named.
+        "import os, time; f = open('x', 'wb'); os.unlink('x'); [f.write(b'x' * (1 << 20)) for _ in range(20)]; f.flush(); time.sleep(60)",
+        "import os, time; os.mkdir('a'); open('a/x', 'wb').write(b'x' * (20 << 20)); os.chmod('a', 0); time.sleep(60)",
+        "import os, time\nfor i in range(40):\n  os.mkdir('d' * 200)\n  os.chdir('d' * 200)\nopen('x', 'wb').write(b'x' * (20 << 20)); time.sleep(60)",
+    ];
+    for script in hidden {
+        let folder = tempfile::tempdir().unwrap();
+        let mut program = python(script);
+        program.binds = vec![world(folder.path())];
+        program.workdir = Some(WORLD.into());
+        let cage = cage().await.with_disk_bytes(4 << 20);
+        assert_eq!(cage.run(&program).await.unwrap().end, ProcessEnd::TooMuchDisk, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_outside_can_be_signalled_or_traced() {
+    let mut outside = Command::new("sleep").arg("60").spawn().unwrap();
+    let id = outside.id();
+    let script = format!("kill -9 {id}; kill -9 -1; ls /proc/{id}; ls /proc | grep -c '^[0-9]'");
+    let output = run(&sh(&format!("trap '' TERM; {script}"))).await;
+    assert!(outside.try_wait().unwrap().is_none(), "{output:?}");
+    outside.kill().unwrap();
+    outside.wait().unwrap();
+}
+
+#[tokio::test]
 async fn dropping_ends_it() {
     let mark = mark("dropped");
     let running = cage().await.spawn(&sh(&format!("sleep 1000; : {mark}")), Input::Nothing).await.unwrap();

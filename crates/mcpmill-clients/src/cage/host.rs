@@ -59,16 +59,38 @@ impl Host {
 }
 
 impl Interpreter {
-    /// The folder that a caged program has to be shown to run this interpreter: none when it is
-    /// part of the system, and never one that holds more than an interpreter, such as HOME.
-    pub fn shown(&self) -> Option<&Path> {
+    /// What a caged program has to be shown to run this interpreter: nothing when it is part of the
+    /// system, its whole prefix when that is a folder of its own (named by its version), and else only
+    /// its program and library, because `~/.local` holds more than an interpreter.
+    pub fn parts(&self) -> Vec<PathBuf> {
         let prefix = self.prefix.as_path();
         if SYSTEM.iter().any(|system| prefix.starts_with(system)) {
-            return None;
+            return Vec::new();
         }
         let home = env::var_os("HOME").map(PathBuf::from);
         let holds_home = home.is_some_and(|home| home.starts_with(prefix));
-        (prefix.components().count() > 2 && !holds_home).then_some(prefix)
+        let named = prefix.file_name().is_some_and(|name| name.to_string_lossy().contains(|c: char| c.is_ascii_digit()));
+        if named && !holds_home && prefix.components().count() > 2 {
+            return vec![prefix.to_owned()];
+        }
+        let minor = self.version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
+        let own = [
+            "bin/npm".to_owned(),
+            "bin/npx".to_owned(),
+            "lib/node_modules/npm".to_owned(),
+            "bin/python3".to_owned(),
+            format!("bin/python{minor}"),
+            format!("lib/python{minor}"),
+        ];
+        let libraries = fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
+        let libraries =
+            libraries.filter(|entry| entry.file_name().to_string_lossy().starts_with("libpython")).map(|entry| entry.path());
+        let mut parts: Vec<PathBuf> =
+            own.iter().map(|part| prefix.join(part)).chain(libraries).chain([self.program.clone()]).collect();
+        parts.retain(|part| part.exists());
+        parts.sort();
+        parts.dedup();
+        parts
     }
 
     /// The folder its program is in.
@@ -139,14 +161,23 @@ mod tests {
     }
 
     #[test]
-    fn only_an_interpreters_own_folder_is_shown() {
+    fn only_what_is_an_interpreters_own_is_shown() {
         let home = env::var("HOME").unwrap();
-        assert_eq!(at("/usr").shown(), None);
-        assert_eq!(at("/").shown(), None);
-        assert_eq!(at("/opt").shown(), None);
-        assert_eq!(at(&home).shown(), None);
+        assert_eq!(at("/usr").parts(), Vec::<PathBuf>::new());
+        for prefix in ["/", "/opt", &home] {
+            assert!(!at(prefix).parts().iter().any(|part| Path::new(prefix).starts_with(part)), "{prefix}");
+        }
         let inner = format!("{home}/.pyenv/versions/3.12.1");
-        assert_eq!(at(&inner).shown(), Some(Path::new(&inner)));
-        assert_eq!(at("/opt/python/3.12").shown(), Some(Path::new("/opt/python/3.12")));
+        assert_eq!(at(&inner).parts(), [Path::new(&inner)]);
+
+        let shared =
+            tempfile::Builder::new().prefix("local").rand_bytes(0).tempdir_in(tempfile::tempdir().unwrap().keep()).unwrap();
+        for folder in ["bin", "share/keyrings", "lib/node_modules/npm", "lib/other"] {
+            fs::create_dir_all(shared.path().join(folder)).unwrap();
+        }
+        fs::write(shared.path().join("bin/x"), "").unwrap();
+        let parts = at(shared.path().to_str().unwrap()).parts();
+        assert_eq!(parts, [shared.path().join("bin/x"), shared.path().join("lib/node_modules/npm")]);
+        fs::remove_dir_all(shared.path().parent().unwrap()).unwrap();
     }
 }

@@ -50,8 +50,8 @@ impl Layout {
         let mut layout = Self { args: Vec::new(), inherit: Vec::new() };
         layout.walls(program.network);
         layout.system(program.network)?;
-        for shown in [&host.python, &host.node].into_iter().flatten().filter_map(Interpreter::shown) {
-            layout.show(shown);
+        for shown in [&host.python, &host.node].into_iter().flatten().flat_map(Interpreter::parts) {
+            layout.show(&shown);
         }
         for file in outside.map(|outside| outside.files.as_slice()).unwrap_or_default() {
             layout.show(file);
@@ -145,7 +145,11 @@ impl Layout {
     /// A host path, read-only, at the same place. Where it leads through links, the place it leads
     /// to is shown too, as programs and scripts may name either.
     fn show(&mut self, path: &Path) {
-        self.push([OsStr::new("--ro-bind"), path.as_os_str(), path.as_os_str()]);
+        match fs::read_link(path) {
+            // A program finds its library by where it lies itself, and not by where a link to it does.
+            Ok(target) if path.is_file() => self.push([OsStr::new("--symlink"), target.as_os_str(), path.as_os_str()]),
+            _ => self.push([OsStr::new("--ro-bind"), path.as_os_str(), path.as_os_str()]),
+        }
         if let Ok(real) = fs::canonicalize(path)
             && real != path
             && !real.starts_with("/usr")
@@ -159,6 +163,10 @@ impl Layout {
         // Outer folders first, or they would hide inner ones.
         binds.sort_by_key(|bind| bind.inside.components().count());
         for bind in binds {
+            if !bind.writable && bind.host == bind.inside {
+                self.show(&bind.host);
+                continue;
+            }
             let flag = if bind.writable { "--bind" } else { "--ro-bind" };
             self.push([OsStr::new(flag), bind.host.as_os_str(), bind.inside.as_os_str()]);
         }
@@ -176,7 +184,7 @@ impl Layout {
 
 /// The variables every program gets.
 pub(super) fn base_environment(host: &Host, home: &str) -> Vec<(String, String)> {
-    let own = [&host.python, &host.node].into_iter().flatten().filter(|i| i.shown().is_some()).filter_map(Interpreter::bin);
+    let own = [&host.python, &host.node].into_iter().flatten().filter(|i| !i.parts().is_empty()).filter_map(Interpreter::bin);
     let mut path: Vec<String> = own.map(|bin| bin.to_string_lossy().into_owned()).collect();
     path.extend(["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(str::to_owned));
     let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());

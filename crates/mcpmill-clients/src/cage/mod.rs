@@ -11,6 +11,7 @@ mod host;
 mod layout;
 mod orphans;
 mod outside;
+mod removal;
 mod run;
 mod running;
 mod spawn;
@@ -25,6 +26,7 @@ use mcpmill_core::edge::{Confined, Limits, Process, ProcessEnd};
 
 pub use error::{CageError, CageErrorKind};
 pub use host::{Host, Interpreter};
+pub use removal::remove_tree;
 pub use run::Input;
 pub use running::Running;
 

@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{bounds::has_ended, spawn::Spawner};
+use super::{bounds::has_ended, removal::remove_tree, spawn::Spawner};
 
 /// Time the kernel may take to clear a namespace away.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ impl Running {
     /// Removes the folders that were held for a program that has ended.
     pub async fn let_go(&mut self) {
         let held = std::mem::take(&mut self.held);
-        tokio::task::spawn_blocking(move || drop(held)).await.ok();
+        tokio::task::spawn_blocking(move || remove(held)).await.ok();
     }
 
     /// The bound that the watchdog saw exceeded.
@@ -156,6 +156,14 @@ impl Running {
     }
 }
 
+/// Removes folders that a program may have closed to us.
+fn remove(held: Vec<TempDir>) {
+    for folder in held {
+        // What cannot be removed is left for `mcpmill clean`, which says so.
+        remove_tree(folder.path()).ok();
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.tree.kill();
@@ -164,7 +172,7 @@ impl Drop for Running {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 tree.gone().await;
-                drop(held);
+                remove(held);
             });
         }
     }

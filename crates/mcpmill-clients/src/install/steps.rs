@@ -122,7 +122,7 @@ impl Site<'_> {
     }
 
     fn installation(&self, command: Vec<String>, env: Vec<(String, String)>, prefix: PathBuf) -> Installation {
-        Installation { command, env, prefix, interpreter: self.interpreter.shown().map(Path::to_owned) }
+        Installation { command, env, prefix, interpreter: self.interpreter.parts() }
     }
 
     async fn npm(&self, step: &'static str, command: &[&str], workdir: &Path) -> Result<(), InstallErrorKind> {
@@ -161,7 +161,7 @@ impl Site<'_> {
         let bind = |path: &Path, inside: &Path, writable| Bind { host: path.to_owned(), inside: inside.to_owned(), writable };
         let mut binds = vec![bind(workdir, Path::new(PREFIX), true), bind(cache, Path::new(CACHE), true)];
         binds.extend(uv.map(|uv| bind(&uv, Path::new(UV), false)));
-        binds.extend(self.interpreter.shown().map(|folder| bind(folder, folder, false)));
+        binds.extend(self.interpreter.parts().iter().map(|part| bind(part, part, false)));
         let confined = Confined {
             what: format!("{step} of {}", self.package.requirement),
             command,

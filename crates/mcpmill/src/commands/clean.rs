@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use mcpmill_clients::cage::remove_tree;
+
 use crate::{error::Failure, run::Setup};
 
 /// Removes the worlds of servers whose process is gone.
@@ -17,7 +19,7 @@ pub fn clean(setup: &Setup) -> Result<(), Failure> {
         if in_use(&entry) {
             continue;
         }
-        fs::remove_dir_all(&entry).map_err(|e| Failure::environment(format!("failed to remove `{}`: {e}", entry.display())))?;
+        remove_tree(&entry).map_err(|e| Failure::environment(format!("failed to remove `{}`: {e}", entry.display())))?;
         removed += 1;
     }
     eprintln!("removed {removed} leftover worlds");
