@@ -17,7 +17,7 @@ use mcpmill_clients::{
     chat::{Endpoint, EndpointSettings, Secret},
     embed::{EmbedFiles, FastEmbedder},
     install::{Installer, Lock},
-    mcp::{CagedConnector, HidingSecrets, PassingInstalls, ServerLimits},
+    mcp::{CagedConnector, HidingSecrets, PassingInstalls, RetryLadder, ServerLimits},
 };
 use mcpmill_core::{
     canonical::sha256_hex,
@@ -234,10 +234,12 @@ impl Edges {
         let scratch = self.config.cache_dir.join("worlds");
         let secrets = secrets(&self.config)?;
         let caged = CagedConnector::new(cage, installer.clone(), scratch).with_limits(limits).with_credentials(secrets.clone());
+        let rungs = self.config.cache_dir.join("rungs.json");
         if keep || self.config.harvest.keep_installed {
-            return Ok(Arc::new(HidingSecrets::new(caged, &secrets)));
+            return Ok(Arc::new(HidingSecrets::new(RetryLadder::new(caged, rungs), &secrets)));
         }
-        Ok(Arc::new(HidingSecrets::new(PassingInstalls::new(caged, installer), &secrets)))
+        let passing = PassingInstalls::new(caged, installer);
+        Ok(Arc::new(HidingSecrets::new(RetryLadder::new(passing, rungs), &secrets)))
     }
 
     /// The embedding model behind the exchange store.

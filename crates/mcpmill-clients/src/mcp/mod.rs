@@ -4,6 +4,7 @@
 mod client;
 mod complaints;
 mod hiding;
+mod ladder;
 mod passing;
 mod runner;
 mod wire;
@@ -28,6 +29,7 @@ use crate::{
 use client::Client;
 use complaints::Complaints;
 pub use hiding::HidingSecrets;
+pub use ladder::RetryLadder;
 pub use passing::PassingInstalls;
 use runner::{Runner, too_much};
 use wire::{Caps, Wire};
@@ -292,5 +294,11 @@ fn server_info(info: &rmcp::model::ServerPeerInfo) -> ServerInfo {
         Some(server) => (server.name.clone(), server.version.clone()),
         None => Default::default(),
     };
-    ServerInfo { name, version, protocol_version: info.protocol_version.to_string(), instructions: info.instructions.clone() }
+    ServerInfo {
+        name,
+        version,
+        protocol_version: info.protocol_version.to_string(),
+        instructions: info.instructions.clone(),
+        pins: Vec::new(),
+    }
 }

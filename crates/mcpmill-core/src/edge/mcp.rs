@@ -82,6 +82,9 @@ pub struct ServerInfo {
     pub protocol_version: String,
     /// Its instructions to models.
     pub instructions: Option<String>,
+    /// What had to be added to its launch line for it to start (`--with mcp<2`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
 }
 
 /// One page of tools.
