@@ -125,6 +125,15 @@ pub enum Cache {
         #[arg(long)]
         all: bool,
     },
+    /// Remove installed servers that were not used for some time; they are installed again when needed
+    Prune {
+        /// Not used for this many days
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        days: u64,
+        /// And what npm and uv keep of packages
+        #[arg(long)]
+        packages: bool,
+    },
     /// Take a file written by `cache export` into the store
     Import {
         /// The file

@@ -7,12 +7,14 @@
 mod error;
 mod lock;
 mod program;
+mod prune;
 mod steps;
 
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
 use mcpmill_core::{
@@ -25,6 +27,7 @@ use tokio::sync::Semaphore;
 
 pub use error::{InstallError, InstallErrorKind};
 pub use lock::Lock;
+pub use prune::{Pruned, prune_installations, prune_packages};
 
 use crate::{
     assets::{self, Assets},
@@ -44,8 +47,8 @@ pub struct Installation {
     pub env: Vec<(String, String)>,
     /// Its own folder on the host, seen at [`PREFIX`].
     pub prefix: PathBuf,
-    /// The interpreter's folder, where it is none of the system's; seen at the same place as on the host.
-    pub interpreter: Option<PathBuf>,
+    /// What there is of the interpreter, where it is none of the system's; seen at the same place as on the host.
+    pub interpreter: Vec<PathBuf>,
 }
 
 /// Where a package is installed and found in the cage: the same on every machine, so that nothing a
@@ -220,7 +223,12 @@ impl Installer {
             let registry = if folder.join("lock/package.json").exists() { Registry::Npm } else { Registry::Pypi };
             kept_lock(registry, folder)
         })?;
-        (ready.fingerprint == fingerprint(&lock, interpreter)).then_some(ready.installation)
+        if ready.fingerprint != fingerprint(&lock, interpreter) {
+            return None;
+        }
+        // `cache prune` goes by when an installation was used last.
+        fs::File::open(folder.join(READY)).and_then(|file| file.set_modified(SystemTime::now())).ok();
+        Some(ready.installation)
     }
 }
 
@@ -236,7 +244,7 @@ pub fn python_readers() -> Lock {
 /// The mark of a whole installation.
 const READY: &str = "ready.json";
 /// Changes when installations of an earlier mcpmill cannot be used any more.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 fn fingerprint(lock: &Lock, interpreter: &Interpreter) -> String {
     content_hash(&(FORMAT, lock.hash(), &interpreter.program, &interpreter.version))

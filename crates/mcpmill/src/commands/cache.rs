@@ -3,9 +3,13 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
-use mcpmill_clients::cage::WORLD;
+use mcpmill_clients::{
+    cage::WORLD,
+    install::{prune_installations, prune_packages},
+};
 use mcpmill_core::edge::Exchange;
 use mcpmill_store::{
     exchanges::{ExchangesError, Limits, SqliteExchanges, Which},
@@ -33,11 +37,12 @@ const SECRETS: [&str; 5] = [
 ///
 /// # Errors
 /// The store or a file cannot be used, or an exchange holds what must not be handed on.
-pub fn cache(setup: &Setup, what: &Cache) -> Result<(), Failure> {
+pub async fn cache(setup: &Setup, what: &Cache) -> Result<(), Failure> {
     match what {
         Cache::Stats => stats(setup),
         Cache::Export { file, all } => export(setup, file, *all),
         Cache::Import { file } => import(setup, file),
+        Cache::Prune { days, packages } => prune(setup, *days, *packages).await,
     }
 }
 
@@ -100,6 +105,18 @@ fn import(setup: &Setup, file: &Path) -> Result<(), Failure> {
     let store = SqliteExchanges::open(path, "").map_err(|e| failure(&e))?;
     let done = store.import(file, Limits::default()).map_err(|e| failure(&e))?;
     eprintln!("took in {} exchanges, {} were there already", done.added, done.present);
+    Ok(())
+}
+
+async fn prune(setup: &Setup, days: u64, packages: bool) -> Result<(), Failure> {
+    let cache = &setup.config.cache_dir;
+    let failed = |e: std::io::Error| Failure::environment(format!("failed to make room in `{}`: {e}", cache.display()));
+    let since = SystemTime::now().checked_sub(Duration::from_secs(days.saturating_mul(86_400))).unwrap_or(SystemTime::UNIX_EPOCH);
+    let mut pruned = prune_installations(cache, since).await.map_err(failed)?;
+    if packages {
+        pruned.bytes += prune_packages(cache).map_err(failed)?.bytes;
+    }
+    eprintln!("removed {} installed servers, {} MB", pruned.installations, pruned.bytes >> 20);
     Ok(())
 }
 

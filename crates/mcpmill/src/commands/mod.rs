@@ -65,7 +65,7 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
             let format = setup.global.format;
             in_run(setup, Choice::Named, async |line| eval::eval_select(line, &suites, tools.as_deref(), format).await).await
         }
-        Verb::Cache { what } => cache::cache(&setup, &what),
+        Verb::Cache { what } => cache::cache(&setup, &what).await,
         Verb::Check => check::check(&setup),
         Verb::Explain { what } => explain::explain(&setup, &what),
         Verb::Doctor => doctor::doctor(&setup).await,
