@@ -4,5 +4,7 @@ pub mod assets;
 pub mod cage;
 pub mod chat;
 pub mod embed;
+pub mod http;
 pub mod install;
 pub mod mcp;
+pub mod secret;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashSet,
-    fmt,
     num::NonZeroU32,
     sync::{
         Mutex, PoisonError,
@@ -22,28 +21,12 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::wire::{self, Binding, Price, Unreadable};
+use crate::secret::Secret;
 
 /// A reply larger than this is not read.
 const LARGEST_REPLY: usize = 16 << 20;
 /// A pause longer than this is not waited for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// Text that must not be shown: its `Debug` says nothing.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a secret.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
 
 /// How an endpoint is reached and paced.
 #[derive(Clone, Debug)]

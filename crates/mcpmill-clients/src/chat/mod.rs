@@ -3,4 +3,5 @@
 mod endpoint;
 mod wire;
 
-pub use endpoint::{Endpoint, EndpointError, EndpointSettings, Secret};
+pub use crate::secret::Secret;
+pub use endpoint::{Endpoint, EndpointError, EndpointSettings};

@@ -80,7 +80,7 @@ pub enum FetchErrorKind {
     /// robots.txt says no.
     #[error("its robots.txt does not allow it")]
     Robots,
-    /// 401, 403, 451, or a page that wants to see a person.
+    /// 401, 403, 407, 451, or a page that wants to see a person.
     #[error("the site refuses ({0})")]
     Refused(String),
     /// A key is needed and its variable is not set.
@@ -104,6 +104,9 @@ pub enum FetchErrorKind {
     /// More bytes than are read, before or after decompression.
     #[error("more than {0} bytes")]
     TooLarge(u64),
+    /// The body is in a coding that was not asked for, or broken.
+    #[error("its body cannot be read: {0}")]
+    Unreadable(String),
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
