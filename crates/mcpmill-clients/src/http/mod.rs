@@ -11,6 +11,7 @@ mod crawl;
 mod headers;
 mod keys;
 mod pace;
+mod reach;
 mod robots;
 
 use std::{
@@ -25,6 +26,8 @@ use async_trait::async_trait;
 use mcpmill_core::edge::{Fetch, FetchError, FetchErrorKind, FetchRequest, Page};
 use reqwest::{Client, ClientBuilder, Proxy, Url};
 use thiserror::Error;
+
+pub use reach::Reach;
 
 use crate::secret::Secret;
 use address::Resolver;
