@@ -46,12 +46,12 @@ fn with_key(url: impl Into<String>) -> FetchRequest {
 
 /// One fetch of a path with a crawler of its own.
 async fn fetch(host: &Host, path: &str) -> Result<Page, FetchErrorKind> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("the test's own folder is fine");
     fetch_with(settings(&folder, &[host]), request(host.url(path))).await
 }
 
 async fn fetch_with(settings: CrawlerSettings, request: FetchRequest) -> Result<Page, FetchErrorKind> {
-    let outcome = Crawler::new(settings).unwrap().fetch(&request).await;
+    let outcome = Crawler::new(settings).expect("the test's own folder is fine").fetch(&request).await;
     outcome.map_err(|error| {
         assert!(!format!("{error} {error:?}").contains(KEY), "{error:?}");
         error.kind
@@ -60,11 +60,14 @@ async fn fetch_with(settings: CrawlerSettings, request: FetchRequest) -> Result<
 
 /// Whether any file below a folder holds a text, as it is or unpacked.
 fn holds(folder: &Path, text: &str) -> bool {
-    let files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: Vec<_> = fs::read_dir(folder)
+        .expect("the test's own folder is fine")
+        .map(|entry| entry.expect("the test's own folder is fine").path())
+        .collect();
     assert!(!files.is_empty());
     files.iter().any(|path| {
-        let packed = fs::read(path).unwrap();
-        let plain = zstd::decode_all(&*packed).unwrap();
+        let packed = fs::read(path).expect("the test's own folder is fine");
+        let plain = zstd::decode_all(&*packed).expect("the test's own folder is fine");
         [packed, plain].iter().any(|bytes| String::from_utf8_lossy(bytes).contains(text)) || path.to_string_lossy().contains(text)
     })
 }
