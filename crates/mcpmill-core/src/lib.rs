@@ -8,6 +8,7 @@ pub mod drive;
 pub mod edge;
 pub mod event;
 pub mod id;
+pub mod json;
 pub mod launch;
 pub mod naming;
 pub mod record;

@@ -1,0 +1,273 @@
+//! JSON that the usual reader refuses: nested deeply, with lone surrogates, with bytes that are no UTF-8.
+
+use serde_json::{Map, Value};
+
+/// Levels of nesting that are kept. All that walk a value call themselves once a level, so this also
+/// bounds the stack they need.
+pub const DEEPEST: usize = 520;
+
+/// Stands where something deeper than [`DEEPEST`] was cut away.
+const CUT: &str = "\u{0}nested too deeply";
+
+/// A JSON text, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Read {
+    /// What it says.
+    pub value: Value,
+    /// Whether characters had to be replaced to read it.
+    pub mended: bool,
+}
+
+/// Reads JSON, mending what can be mended: lone surrogates and bytes that are no UTF-8 become U+FFFD,
+/// and what is nested deeper than [`DEEPEST`] is cut away (see [`is_cut`]). `None` when it is no JSON.
+pub fn read(bytes: &[u8]) -> Option<Read> {
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        return Some(Read { value, mended: false });
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let mut reader = Reader { text: &text, at: 0, mended: matches!(text, std::borrow::Cow::Owned(_)) };
+    let value = reader.document()?;
+    Some(Read { value, mended: reader.mended })
+}
+
+/// Whether something was cut away anywhere in `value`.
+pub fn is_cut(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text == CUT,
+        Value::Array(items) => items.iter().any(is_cut),
+        Value::Object(fields) => fields.values().any(is_cut),
+        _ => false,
+    }
+}
+
+/// A list or object that is not closed yet.
+enum Open {
+    List(Vec<Value>),
+    /// With the name of the field whose value comes next.
+    Object(Map<String, Value>, Option<String>),
+}
+
+/// Reads without calling itself, so that no depth overflows the stack.
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    mended: bool,
+}
+
+impl Reader<'_> {
+    fn document(&mut self) -> Option<Value> {
+        let mut open: Vec<Open> = Vec::new();
+        loop {
+            let mut done = match self.next()? {
+                b'[' | b'{' if open.len() >= DEEPEST => self.skip()?,
+                b'[' => {
+                    self.at += 1;
+                    if self.next()? != b']' {
+                        open.push(Open::List(Vec::new()));
+                        continue;
+                    }
+                    self.at += 1;
+                    Value::Array(Vec::new())
+                }
+                b'{' => {
+                    self.at += 1;
+                    if self.next()? != b'}' {
+                        let name = self.name()?;
+                        open.push(Open::Object(Map::new(), Some(name)));
+                        continue;
+                    }
+                    self.at += 1;
+                    Value::Object(Map::new())
+                }
+                b'"' => Value::String(self.string()?),
+                _ => self.word()?,
+            };
+            // What is read belongs to what is open, and may have been the last part of it.
+            loop {
+                let Some(top) = open.pop() else {
+                    return self.next().is_none().then_some(done);
+                };
+                match self.add(top, done)? {
+                    Ok(still_open) => {
+                        open.push(still_open);
+                        break;
+                    }
+                    Err(closed) => done = closed,
+                }
+            }
+        }
+    }
+
+    /// Adds a value to what is open; `Err` when that is closed now.
+    fn add(&mut self, open: Open, value: Value) -> Option<Result<Open, Value>> {
+        let byte = self.next()?;
+        self.at += 1;
+        match (open, byte) {
+            (Open::List(mut items), b',' | b']') => {
+                items.push(value);
+                Some(if byte == b',' { Ok(Open::List(items)) } else { Err(Value::Array(items)) })
+            }
+            (Open::Object(mut fields, name), b',' | b'}') => {
+                fields.insert(name?, value);
+                if byte == b'}' {
+                    return Some(Err(Value::Object(fields)));
+                }
+                self.next()?;
+                let name = self.name()?;
+                Some(Ok(Open::Object(fields, Some(name))))
+            }
+            _ => None,
+        }
+    }
+
+    /// The next byte that is no space, without taking it.
+    fn next(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while matches!(bytes.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+        bytes.get(self.at).copied()
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let name = self.string()?;
+        (self.next()? == b':').then(|| self.at += 1)?;
+        Some(name)
+    }
+
+    fn string(&mut self) -> Option<String> {
+        let start = self.at;
+        self.step_over_string()?;
+        let token = &self.text[start..self.at];
+        serde_json::from_str(token).ok().or_else(|| {
+            self.mended = true;
+            serde_json::from_str(&without_lone_surrogates(token)).ok()
+        })
+    }
+
+    fn step_over_string(&mut self) -> Option<()> {
+        let bytes = self.text.as_bytes();
+        (bytes.get(self.at) == Some(&b'"')).then_some(())?;
+        self.at += 1;
+        loop {
+            self.at += match bytes.get(self.at)? {
+                b'"' => break,
+                b'\\' => 2,
+                _ => 1,
+            };
+        }
+        self.at += 1;
+        Some(())
+    }
+
+    fn word(&mut self) -> Option<Value> {
+        let rest = &self.text[self.at..];
+        let end = rest.find([',', ']', '}', ' ', '\t', '\r', '\n']).unwrap_or(rest.len());
+        self.at += end;
+        serde_json::from_str(&rest[..end]).ok()
+    }
+
+    /// Steps over a list or object of any depth.
+    fn skip(&mut self) -> Option<Value> {
+        let mut depth = 0_usize;
+        loop {
+            match self.next()? {
+                b'"' => {
+                    self.step_over_string()?;
+                    continue;
+                }
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Some(Value::String(CUT.to_owned()));
+            }
+        }
+    }
+}
+
+/// A string token in which every `\ud800` without its other half is `\ufffd`.
+fn without_lone_surrogates(token: &str) -> String {
+    let unit = |at: usize| {
+        let digits = token.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut whole = String::with_capacity(token.len());
+    let mut at = 0;
+    while let Some(next) = token[at..].chars().next() {
+        let step = match (unit(at), unit(at + 6)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 12,
+            (Some(0xD800..=0xDFFF), _) => {
+                whole.push_str("\\ufffd");
+                at += 6;
+                continue;
+            }
+            // An escaped backslash must not be taken for the start of an escape.
+            _ if next == '\\' => 1 + token[at + 1..].chars().next().map_or(0, char::len_utf8),
+            _ => next.len_utf8(),
+        };
+        whole.push_str(&token[at..at + step]);
+        at += step;
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested(levels: usize) -> String {
+        format!("{}1{}", r#"{"items":["#.repeat(levels / 2), "]}".repeat(levels / 2))
+    }
+
+    /// Reads with the reader of this file what the usual one reads as well.
+    fn own(text: &str) -> Option<Value> {
+        Reader { text, at: 0, mended: false }.document()
+    }
+
+    #[test]
+    fn what_is_plain_is_read_as_usual() {
+        for text in [
+            r#" {"a" : [ 1 , -2.5e3, true,null ,{}], "é\n\"\\":[], "z":{"b":[[]],"a":"\ud83d\ude00"}} "#,
+            "[1,[2,[3]],{}]",
+            r#""x""#,
+            "7",
+        ] {
+            assert_eq!(own(text).unwrap().to_string(), serde_json::from_str::<Value>(text).unwrap().to_string());
+        }
+        for text in
+            ["", "{", "[1", "[1,]", "{\"a\"}", "{\"a\":1,}", "{a:1}", "[1]x", "[1}", "\"x", "nul", "[,1]", "]", "{\"a\":1 2}"]
+        {
+            assert_eq!(own(text), None, "{text}");
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn deep_values_are_whole_and_deeper_ones_are_cut() {
+        for levels in [100, 300, 512] {
+            let read = read(nested(levels).as_bytes()).unwrap();
+            assert_eq!(read.value.to_string(), nested(levels));
+            assert!(!read.mended && !is_cut(&read.value));
+        }
+        let read = read(nested(200_000).as_bytes()).unwrap();
+        assert!(is_cut(&read.value) && is_cut(&read.value.clone()));
+        assert!(read.value.to_string().len() < 10_000);
+    }
+
+    #[test]
+    fn broken_characters_are_replaced() {
+        let mended = |bytes: &[u8]| {
+            let read = read(bytes).unwrap();
+            assert!(read.mended);
+            read.value.to_string()
+        };
+        assert_eq!(mended(br#"{"a\udc00":"x\ud800y"}"#), "{\"a\u{fffd}\":\"x\u{fffd}y\"}");
+        assert_eq!(mended(br#"["\ud800\ud83d\ude00\\ud800\u00e9"]"#), "[\"\u{fffd}\u{1f600}\\\\ud800é\"]");
+        assert_eq!(mended(b"[\"a\xff\"]"), "[\"a\u{fffd}\"]");
+        assert_eq!(read(br#"["\u12"]"#), None);
+        assert_eq!(read(br#"["\ud8"]"#), None);
+    }
+}
