@@ -1,16 +1,19 @@
 //! MCP servers: installed, started in the cage over a fresh world, spoken to over their standard
-//! streams.
+//! streams; or remote, where those are switched on.
 
 mod client;
 mod complaints;
+mod handshake;
 mod hiding;
+mod kept;
 mod ladder;
 mod passing;
+mod remote;
 mod runner;
 mod wire;
 mod world;
 
-use std::{collections::HashMap, path::PathBuf, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mcpmill_core::{
@@ -18,20 +21,20 @@ use mcpmill_core::{
     launch,
     record::{HarvestOutcome, Launch, ServerRecord},
 };
-use rmcp::{ServiceExt, service::ClientInitializeError};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     assets::tail,
-    cage::{Cage, Input, Running, WORLD},
+    cage::{Cage, Input, WORLD},
     install::{Installation, Installer},
 };
-use client::Client;
 use complaints::Complaints;
 pub use hiding::HidingSecrets;
 pub use ladder::RetryLadder;
 pub use passing::PassingInstalls;
-use runner::{Runner, too_much};
+
+use handshake::{Era, Greeting, greet, refused, server_info};
+use runner::{Behind, Runner, Secrets};
 use wire::{Caps, Wire};
 use world::{World, placed};
 
@@ -80,13 +83,16 @@ pub struct CagedConnector {
     scratch: PathBuf,
     limits: ServerLimits,
     credentials: HashMap<String, String>,
+    remote: Option<reqwest::Client>,
+    probe_eras: bool,
 }
 
 impl CagedConnector {
     /// Servers installed by `installer`; their worlds are made below `scratch`.
     pub fn new(cage: Cage, installer: Installer, scratch: impl Into<PathBuf>) -> Self {
         let limits = ServerLimits::default();
-        Self { cage, installer, scratch: scratch.into(), limits, credentials: HashMap::new() }
+        let credentials = HashMap::new();
+        Self { cage, installer, scratch: scratch.into(), limits, credentials, remote: None, probe_eras: false }
     }
 
     /// Other limits.
@@ -101,12 +107,60 @@ impl CagedConnector {
         self
     }
 
+    /// Reaches remote servers by this client; without one they are `Unsupported`. The client decides
+    /// which addresses may be reached, and must follow no redirects: those on a server's own origin are
+    /// followed here.
+    pub fn with_remote(mut self, client: reqwest::Client) -> Self {
+        self.remote = Some(client);
+        self
+    }
+
+    /// Also asks servers that take `initialize` whether they speak the protocol without it, each in a
+    /// process of its own, and notes what they offer.
+    pub fn with_probe_eras(mut self, probe: bool) -> Self {
+        self.probe_eras = probe;
+        self
+    }
+
     /// Starts a program that is installed already, over a fresh world, and shakes hands.
     ///
     /// # Errors
     /// With the outcome it has earned.
     pub async fn start(&self, program: &Program, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
-        self.shake_hands(program, world).await.map_err(|failure| failure.of(&program.name)).map(|runner| Box::new(runner) as _)
+        let runner = self.in_either_era(program, world).await;
+        runner.map(|runner| Box::new(runner) as _).map_err(|failure| self.told(failure, &program.name))
+    }
+
+    fn secrets(&self) -> Secrets {
+        Secrets::new(self.credentials.values())
+    }
+
+    /// A failure in words that hold no credential.
+    fn told(&self, mut failure: Failure, server: &str) -> ConnectError {
+        let secrets = self.secrets();
+        failure.detail = secrets.out_of(&failure.detail);
+        failure.stderr = failure.stderr.map(|text| secrets.out_of(&text));
+        failure.of(server)
+    }
+
+    /// `initialize` first; the other era in a fresh process, when the server refuses the first.
+    async fn in_either_era(&self, program: &Program, spec: &WorldSpec) -> Result<Runner, Failure> {
+        let deadline = Instant::now() + self.limits.start;
+        match Box::pin(self.shake_hands(program, spec, Era::Initialize, deadline)).await {
+            Ok(mut runner) if self.probe_eras => {
+                if let Ok(other) = Box::pin(self.shake_hands(program, spec, Era::Discover, deadline)).await {
+                    runner.info.offered.extend(other.info.offered.clone());
+                    runner.info.offered.dedup();
+                    Box::new(other).close().await;
+                }
+                Ok(runner)
+            }
+            Err(first) if first.other_era => {
+                let second = Box::pin(self.shake_hands(program, spec, Era::Discover, deadline)).await;
+                second.map_err(|second| first.and(&second))
+            }
+            only => only,
+        }
     }
 
     /// The server's package, installed and given its arguments and variables.
@@ -114,15 +168,13 @@ impl CagedConnector {
         let unsupported = |why: &str| Failure::new(HarvestOutcome::Unsupported, why);
         let package = match &server.launch {
             Launch::Stdio { command, args } => launch::parse(command, args).map_err(|e| unsupported(&e.to_string()))?,
-            Launch::StreamableHttp { .. } => return Err(unsupported("remote servers (streamable HTTP) are not supported yet")),
-            Launch::Sse { .. } => return Err(unsupported("remote servers (HTTP with SSE) are not supported yet")),
+            Launch::StreamableHttp { .. } | Launch::Sse { .. } => return Err(unsupported("a remote server has no program")),
             Launch::Unsupported { what } => return Err(unsupported(&format!("launch form `{what}` is not supported"))),
         };
         let env = self.environment(server)?;
         let installed = self.installer.install(&package).await.map_err(|e| Failure {
-            outcome: HarvestOutcome::InstallFailed,
-            detail: e.to_string(),
             stderr: e.stderr().map(str::to_owned),
+            ..Failure::new(HarvestOutcome::InstallFailed, e.to_string())
         })?;
         let Installation { mut command, env: own, .. } = installed.clone();
         command.extend(package.args);
@@ -149,7 +201,7 @@ impl CagedConnector {
         }
     }
 
-    async fn shake_hands(&self, program: &Program, spec: &WorldSpec) -> Result<Runner, Failure> {
+    async fn shake_hands(&self, program: &Program, spec: &WorldSpec, era: Era, deadline: Instant) -> Result<Runner, Failure> {
         let broken = |detail: String| Failure::new(HarvestOutcome::LaunchFailed, detail);
         let world = World::new(spec, &self.scratch).map_err(|e| broken(format!("its world cannot be made: {e}")))?;
         self.set_up(spec, &world).await?;
@@ -168,24 +220,24 @@ impl CagedConnector {
         };
         let caps = Caps { line_bytes: self.limits.message_bytes, total_bytes: self.limits.output_bytes };
         let (wire, kept) = Wire::new(stdout, stdin, caps);
-        match timeout(self.limits.start, Client::new(&root).serve(wire)).await {
-            Ok(Ok(service)) => {
-                let info = service.peer().peer_info().map(|info| server_info(&info)).unwrap_or_default();
-                let (server, answer_within) = (program.name.clone(), self.limits.answer);
-                Ok(Runner { server, info, running, service, kept, complaints, answer_within })
+        match timeout_at(deadline, greet(wire, &root, era)).await {
+            Ok(Ok(Greeting { service, info })) => {
+                let info = ServerInfo { transport: "stdio".to_owned(), ..server_info(&info, era, &kept) };
+                let (server, answer_within, secrets) = (program.name.clone(), self.limits.answer, Arc::new(self.secrets()));
+                let behind = Behind::Process { running: Box::new(running), complaints };
+                Ok(Runner { server, info, behind, service, kept, answer_within, secrets })
             }
             shaken => {
                 let end = running.kill_after(Duration::from_millis(300)).await;
                 let mut failure = match shaken {
-                    Err(_) => {
-                        let detail = format!("no answer to `initialize` within {} s", self.limits.start.as_secs_f32());
-                        Failure::new(HarvestOutcome::TimedOut, detail)
-                    }
                     Ok(Err(error)) if kept.flooded() => {
                         Failure::new(HarvestOutcome::Protocol, format!("it printed too much ({error})"))
                     }
-                    Ok(Err(error)) => refused(&error, end, &running, &complaints),
-                    Ok(Ok(_)) => Failure::new(HarvestOutcome::Protocol, "impossible"),
+                    Ok(Err(error)) => refused(&error, era, end, &running, &complaints),
+                    _ => {
+                        let detail = format!("no answer to {era} within {} s", self.limits.start.as_secs_f32());
+                        Failure::new(HarvestOutcome::TimedOut, detail)
+                    }
                 };
                 running.let_go().await;
                 failure.stderr = complaints.text().map(|text| tail(&text, COMPLAINT));
@@ -244,7 +296,11 @@ pub struct Program {
 #[async_trait]
 impl Connector for CagedConnector {
     async fn connect(&self, server: &ServerRecord, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
-        let program = self.prepare(server).await.map_err(|failure| failure.of(&server.name))?;
+        if matches!(server.launch, Launch::StreamableHttp { .. } | Launch::Sse { .. }) {
+            let runner = Box::pin(remote::connect(self, server)).await;
+            return runner.map(|runner| Box::new(runner) as _).map_err(|failure| self.told(failure, &server.name));
+        }
+        let program = self.prepare(server).await.map_err(|failure| self.told(failure, &server.name))?;
         self.start(&program, world).await
     }
 }
@@ -254,51 +310,22 @@ struct Failure {
     outcome: HarvestOutcome,
     detail: String,
     stderr: Option<String>,
+    /// The server answered, and may speak the protocol of the other era.
+    other_era: bool,
 }
 
 impl Failure {
     fn new(outcome: HarvestOutcome, detail: impl Into<String>) -> Self {
-        Self { outcome, detail: detail.into(), stderr: None }
+        Self { outcome, detail: detail.into(), stderr: None, other_era: false }
+    }
+
+    /// This failure, after another try has failed as well.
+    fn and(mut self, other: &Self) -> Self {
+        self.detail = format!("{}; then: {}", self.detail, other.detail);
+        self
     }
 
     fn of(self, server: &str) -> ConnectError {
         ConnectError { server: server.to_owned(), outcome: self.outcome, detail: self.detail, stderr: self.stderr }
-    }
-}
-
-/// Why a handshake failed, from how the process ended.
-fn refused(error: &ClientInitializeError, end: ProcessEnd, running: &Running, complaints: &Complaints) -> Failure {
-    let with_reason = |detail: String| match complaints.last_line() {
-        Some(line) => format!("{detail}: {line}"),
-        None => detail,
-    };
-    match error {
-        _ if running.overrun().is_some() => Failure::new(HarvestOutcome::LaunchFailed, too_much(end)),
-        ClientInitializeError::JsonRpcError(error) => Failure::new(
-            HarvestOutcome::Protocol,
-            format!("it answered `initialize` with an error: {} ({})", error.message, error.code.0),
-        ),
-        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. } => {
-            let detail = match running.exit_code() {
-                Some(code) => format!("it ended with exit code {code} before it answered"),
-                None => "it closed its output before it answered".to_owned(),
-            };
-            Failure::new(HarvestOutcome::LaunchFailed, with_reason(detail))
-        }
-        other => Failure::new(HarvestOutcome::Protocol, other.to_string()),
-    }
-}
-
-fn server_info(info: &rmcp::model::ServerPeerInfo) -> ServerInfo {
-    let (name, version) = match &info.server_info {
-        Some(server) => (server.name.clone(), server.version.clone()),
-        None => Default::default(),
-    };
-    ServerInfo {
-        name,
-        version,
-        protocol_version: info.protocol_version.to_string(),
-        instructions: info.instructions.clone(),
-        pins: Vec::new(),
     }
 }

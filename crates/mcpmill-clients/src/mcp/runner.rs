@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use mcpmill_core::{
     edge::{ProcessEnd, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner},
+    json::is_cut,
     record::{ToolDraft, ToolResult},
-    text::clipped,
+    text::{clipped, shown},
 };
 use rmcp::{
     RoleClient, ServiceError,
@@ -16,7 +17,7 @@ use rmcp::{
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::{client::Client, complaints::Complaints, wire::Kept};
+use super::{client::Client, complaints::Complaints, kept::Kept, remote::Link};
 use crate::cage::Running;
 
 /// Time a server has to end by itself once its input is closed.
@@ -26,15 +27,24 @@ const SLACK: Duration = Duration::from_secs(2);
 /// Time the end of a process may take to be noticed after its output ended.
 const NOTICED_WITHIN: Duration = Duration::from_millis(300);
 
-/// A caged server with an open connection.
+/// Where a server runs.
+pub(super) enum Behind {
+    /// In the cage.
+    Process { running: Box<Running>, complaints: Complaints },
+    /// At the other end of a link.
+    Web(Arc<Link>),
+}
+
+/// A server with an open connection.
 pub(super) struct Runner {
     pub(super) server: String,
     pub(super) info: ServerInfo,
-    pub(super) running: Running,
+    pub(super) behind: Behind,
     pub(super) service: RunningService<RoleClient, Client>,
     pub(super) kept: Arc<Kept>,
-    pub(super) complaints: Complaints,
     pub(super) answer_within: Duration,
+    /// Values that appear in no error.
+    pub(super) secrets: Arc<Secrets>,
 }
 
 /// Forgets a request whose caller has gone.
@@ -86,26 +96,59 @@ impl Runner {
 
     /// Why the connection broke.
     async fn broken(&self, action: &str) -> ToolError {
+        let Behind::Process { running, complaints } = &self.behind else { return self.gone(action) };
         tokio::time::sleep(NOTICED_WITHIN).await;
         if self.kept.flooded() {
             return self.error(action, ToolErrorKind::Limit, "it printed too much");
         }
-        if let Some(end) = self.running.overrun() {
+        if let Some(end) = running.overrun() {
             return self.error(action, ToolErrorKind::Limit, too_much(end));
         }
-        let mut detail = match self.running.exit_code() {
+        let mut detail = match running.exit_code() {
             Some(code) => format!("the server ended with exit code {code}"),
             None => "the server closed the connection".to_owned(),
         };
-        if let Some(line) = self.complaints.last_line() {
+        if let Some(line) = complaints.last_line() {
             detail.push_str(": ");
             detail.push_str(&line);
         }
         self.error(action, ToolErrorKind::Disconnected, detail)
     }
 
+    /// Why a remote server is not there any more.
+    fn gone(&self, action: &str) -> ToolError {
+        let fault = match &self.behind {
+            Behind::Web(link) => link.fault(),
+            Behind::Process { .. } => None,
+        };
+        match fault {
+            Some(fault) => self.error(action, fault.kind(), fault.to_string()),
+            None => self.error(action, ToolErrorKind::Disconnected, "the server closed the connection"),
+        }
+    }
+
     fn error(&self, action: &str, kind: ToolErrorKind, detail: impl Into<String>) -> ToolError {
-        ToolError { server: self.server.clone(), action: action.to_owned(), kind, detail: detail.into() }
+        let detail = self.secrets.out_of(&detail.into());
+        ToolError { server: self.server.clone(), action: action.to_owned(), kind, detail }
+    }
+}
+
+/// Values of credentials, kept to be recognised where a server repeats them.
+#[derive(Default)]
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Those long enough to mean something.
+    pub(super) fn new<'a>(values: impl Iterator<Item = &'a String>) -> Self {
+        let mut values: Vec<String> = values.filter(|value| value.len() > 5).cloned().collect();
+        // A value that holds another one goes first.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        Self(values)
+    }
+
+    /// `text` without them.
+    pub(super) fn out_of(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "[secret]"))
     }
 }
 
@@ -141,32 +184,56 @@ impl ToolRunner for Runner {
         tool_result(result).map_err(|detail| self.error(&action, ToolErrorKind::Protocol, detail))
     }
 
+    fn oddities(&self) -> Vec<String> {
+        let noted =
+            [("stdout_noise", self.kept.noise(), "lines"), ("mended", self.kept.mended(), "messages with broken characters")];
+        noted.iter().filter(|(_, count, _)| *count > 0).map(|(what, count, of)| format!("{what}: {count} {of}")).collect()
+    }
+
     async fn close(mut self: Box<Self>) {
         // Closes the server's standard input, which is how a server is told to end.
         self.service.close_with_timeout(CLOSED_WITHIN).await.ok();
-        timeout(CLOSED_WITHIN, self.running.wait()).await.ok();
-        self.running.kill().await;
-        self.running.let_go().await;
+        if let Behind::Process { running, .. } = &mut self.behind {
+            timeout(CLOSED_WITHIN, running.wait()).await.ok();
+            running.kill().await;
+            running.let_go().await;
+        }
     }
 }
 
-/// A page of tools, every schema as it was sent.
+/// A page of tools, every schema as it was sent. What is no tool is left out alone.
 fn page(mut result: Value) -> Result<ToolPage, String> {
-    let Some(Value::Array(tools)) = result.get_mut("tools").map(Value::take) else {
+    let Some(Value::Array(listed)) = result.get_mut("tools").map(Value::take) else {
         return Err("its answer holds no list of tools".to_owned());
     };
-    let tools = tools.into_iter().map(draft).collect::<Result<_, _>>()?;
-    let next_cursor = result["nextCursor"].as_str().map(str::to_owned);
-    Ok(ToolPage { tools, next_cursor })
+    let mut page = ToolPage::default();
+    for tool in listed {
+        match draft(tool) {
+            Ok(tool) => page.tools.push(tool),
+            Err(why) => page.refused.push(why),
+        }
+    }
+    // An empty cursor is read as the end: servers in use mean that by it.
+    page.next_cursor = result["nextCursor"].as_str().filter(|cursor| !cursor.is_empty()).map(str::to_owned);
+    Ok(page)
 }
 
 fn draft(mut tool: Value) -> Result<ToolDraft, String> {
     let text = |tool: &Value, key: &str| tool[key].as_str().map(str::to_owned);
-    let name = text(&tool, "name").ok_or_else(|| "one of its tools has no name".to_owned())?;
+    let Some(name) = text(&tool, "name").filter(|name| !name.is_empty()) else {
+        return Err("a tool without a name".to_owned());
+    };
+    let refused = |why: &str| Err(format!("`{}` {why}", shown(&name, 80)));
+    if is_cut(&tool) {
+        return refused("is nested too deeply");
+    }
     let mut part = |key: &str| tool.get_mut(key).map(Value::take).filter(|value| !value.is_null());
     // Absent in no server that was seen; a tool without one takes anything.
     let input_schema = part("inputSchema").unwrap_or_else(|| json!({}));
     let (output_schema, annotations) = (part("outputSchema"), part("annotations"));
+    if !input_schema.is_object() && !input_schema.is_boolean() {
+        return refused("has an input schema that is none");
+    }
     Ok(ToolDraft {
         name,
         title: text(&tool, "title"),
@@ -208,7 +275,10 @@ mod tests {
     #[test]
     fn results_that_are_none_are_refused() {
         assert!(page(json!({})).is_err());
-        assert!(page(json!({"tools": [{}]})).is_err());
+        let page_of_bad =
+            page(json!({"tools": [{}, 7, {"name": "a", "inputSchema": 1}, {"name": "b"}], "nextCursor": ""})).unwrap();
+        assert_eq!((page_of_bad.tools.len(), page_of_bad.next_cursor), (1, None));
+        assert_eq!(page_of_bad.refused[1..], ["a tool without a name", "`a` has an input schema that is none"]);
         assert!(page(json!("x")).is_err());
         assert!(tool_result(json!({})).is_err());
         assert!(tool_result(json!("x")).is_err());

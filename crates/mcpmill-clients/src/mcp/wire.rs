@@ -3,26 +3,19 @@
 //! rmcp drives the protocol; this keeps the bounds and, for the answers that become data, the JSON as
 //! the server wrote it: key order, unknown fields and all.
 
-use std::{
-    collections::HashMap,
-    io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{io, sync::Arc};
 
 use rmcp::{
     RoleClient,
-    model::{ClientRequest, JsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
-use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
     sync::Mutex as AsyncMutex,
 };
+
+use super::kept::Kept;
 
 /// What a server may print to its standard output.
 #[derive(Clone, Copy, Debug)]
@@ -39,62 +32,6 @@ pub(super) struct Wire<R, W> {
     caps: Caps,
     writer: Arc<AsyncMutex<Option<W>>>,
     kept: Arc<Kept>,
-}
-
-/// What the transport keeps for the runner.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    /// Answers by request; `None` while one is waited for.
-    replies: Mutex<HashMap<RequestId, Option<Value>>>,
-    flooded: AtomicBool,
-}
-
-impl Kept {
-    /// Whether the server printed more than it may.
-    pub(super) fn flooded(&self) -> bool {
-        self.flooded.load(Ordering::Relaxed)
-    }
-
-    /// The result of a request, as the server wrote it. Whoever waited no longer does.
-    pub(super) fn take(&self, id: &RequestId) -> Option<Value> {
-        self.replies().remove(id).flatten()
-    }
-
-    fn replies(&self) -> MutexGuard<'_, HashMap<RequestId, Option<Value>>> {
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads one line. Lines that are no JSON-RPC are the server's chatter and mean nothing.
-    fn understand(&self, line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let mut message: Value = serde_json::from_slice(line).ok()?;
-        let fields = message.as_object_mut()?;
-        if fields.contains_key("method") {
-            return serde_json::from_value(message).ok();
-        }
-        let id: RequestId = serde_json::from_value(fields.get("id")?.clone()).ok()?;
-        if let Some(error) = fields.get_mut("error") {
-            *error = tidy(error);
-        } else if let Some(waiting) = self.replies().get_mut(&id) {
-            // rmcp only has to know that the answer came.
-            *waiting = fields.insert("result".to_owned(), json!({}));
-        }
-        serde_json::from_value(message).ok()
-    }
-}
-
-/// An error object rmcp can read, whatever a server put there.
-fn tidy(error: &Value) -> Value {
-    let code = error["code"].as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or(-32603);
-    let message = match &error["message"] {
-        Value::String(message) => message.clone(),
-        Value::Null => error.to_string(),
-        other => other.to_string(),
-    };
-    let mut tidy = json!({ "code": code, "message": message });
-    if let Some(data) = error.get("data") {
-        tidy["data"] = data.clone();
-    }
-    tidy
 }
 
 impl<R: AsyncRead + Unpin, W> Wire<R, W> {
@@ -119,7 +56,7 @@ impl<R: AsyncRead + Unpin, W> Wire<R, W> {
             self.lines.consume(taken);
             self.read += taken as u64;
             if self.line.len() > self.caps.line_bytes || self.read > self.caps.total_bytes {
-                self.kept.flooded.store(true, Ordering::Relaxed);
+                self.kept.flood();
                 return None;
             }
             if end.is_some() {
@@ -137,11 +74,7 @@ where
     type Error = io::Error;
 
     fn send(&mut self, item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        if let JsonRpcMessage::Request(request) = &item
-            && matches!(request.request, ClientRequest::ListToolsRequest(_) | ClientRequest::CallToolRequest(_))
-        {
-            self.kept.replies().insert(request.id.clone(), None);
-        }
+        self.kept.expect(&item);
         let writer = Arc::clone(&self.writer);
         async move {
             let mut line = serde_json::to_vec(&item)?;
@@ -173,6 +106,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::{JsonRpcMessage, RequestId};
+
     use super::*;
 
     fn wire(text: &'static str, caps: Caps) -> (Wire<&'static [u8], Vec<u8>>, Arc<Kept>) {
@@ -184,10 +119,23 @@ mod tests {
     #[tokio::test]
     async fn chatter_is_skipped() {
         let text = "Starting…\n\n[1,2]\n42\n{\"a\":1}\n{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n";
-        let (mut wire, _) = wire(text, WIDE);
+        let (mut wire, kept) = wire(text, WIDE);
         let message = wire.receive().await.unwrap();
         assert!(matches!(message, JsonRpcMessage::Response(response) if response.id == RequestId::Number(7)));
         assert!(wire.receive().await.is_none());
+        assert_eq!(kept.noise(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_message_behind_noise_on_its_line_is_found() {
+        let text =
+            "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n10%\r20%\r{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\r\n";
+        let (mut wire, kept) = wire(text, WIDE);
+        for id in [1, 2] {
+            let message = wire.receive().await.unwrap();
+            assert!(matches!(message, JsonRpcMessage::Response(response) if response.id == RequestId::Number(id)));
+        }
+        assert_eq!(kept.noise(), 0);
     }
 
     #[tokio::test]

@@ -67,6 +67,11 @@ pub trait ToolRunner: Send + Sync {
     /// The server failed, refused or did not answer in time.
     async fn call_tool(&self, name: &str, arguments: &Map<String, Value>) -> Result<ToolResult, ToolError>;
 
+    /// What was odd so far and did no harm, in words (`stdout_noise: 3 lines`).
+    fn oddities(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Ends the server and everything it started, and removes its world.
     async fn close(self: Box<Self>);
 }
@@ -82,6 +87,15 @@ pub struct ServerInfo {
     pub protocol_version: String,
     /// Its instructions to models.
     pub instructions: Option<String>,
+    /// How its protocol was opened: `initialize`, or `discover` (2026-07-28 and later). Empty in older records.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub era: String,
+    /// Protocol versions it said it speaks, as far as it was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<String>,
+    /// `stdio`, `streamable-http` or `sse`: what was used. Empty in older records.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub transport: String,
     /// What had to be added to its launch line for it to start (`--with mcp<2`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
@@ -94,6 +108,8 @@ pub struct ToolPage {
     pub tools: Vec<ToolDraft>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
+    /// What was listed and is no tool, each with its reason.
+    pub refused: Vec<String>,
 }
 
 /// A request to a running server failed.

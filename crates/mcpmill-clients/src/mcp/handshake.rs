@@ -1,0 +1,138 @@
+//! Opening the protocol, in either of its eras.
+
+use std::fmt;
+
+use mcpmill_core::{
+    edge::{ProcessEnd, ServerInfo},
+    record::HarvestOutcome,
+    text::shown,
+};
+use rmcp::{
+    RoleClient,
+    model::{ErrorCode, ProtocolVersion, ServerPeerInfo},
+    service::{ClientInitializeError, ClientLifecycleMode, RunningService, serve_client_with_lifecycle},
+    transport::Transport,
+};
+
+use super::{Failure, client::Client, complaints::Complaints, kept::Kept, runner::too_much};
+use crate::cage::Running;
+
+/// Versions that are opened by `initialize`.
+const WITH_INITIALIZE: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+
+/// How a connection is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Era {
+    /// By `initialize`: up to 2025-11-25.
+    Initialize,
+    /// Not at all; `server/discover` says what there is: from 2026-07-28 on.
+    Discover,
+}
+
+impl fmt::Display for Era {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Initialize => "`initialize`",
+            Self::Discover => "`server/discover`",
+        })
+    }
+}
+
+/// A connection that is open.
+pub(super) struct Greeting {
+    pub(super) service: RunningService<RoleClient, Client>,
+    pub(super) info: ServerPeerInfo,
+}
+
+/// Why it is not.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GreetError {
+    #[error(transparent)]
+    Rmcp(Box<ClientInitializeError>),
+    #[error("it answered with version `{0}`, which was not offered")]
+    Version(String),
+}
+
+/// Opens the protocol over a transport.
+pub(super) async fn greet<T>(transport: T, root: &str, era: Era) -> Result<Greeting, GreetError>
+where
+    T: Transport<RoleClient> + 'static,
+{
+    let mode = match era {
+        Era::Initialize => ClientLifecycleMode::Initialize,
+        Era::Discover => ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] },
+    };
+    let served = Box::pin(serve_client_with_lifecycle(Client::new(root), transport, mode)).await;
+    let service = served.map_err(|error| GreetError::Rmcp(Box::new(error)))?;
+    let Some(info) = service.peer().peer_info().map(|info| (*info).clone()) else {
+        return Err(GreetError::Version(String::new()));
+    };
+    let version = info.protocol_version.to_string();
+    if era == Era::Initialize && !WITH_INITIALIZE.contains(&version.as_str()) {
+        return Err(GreetError::Version(shown(&version, 40)));
+    }
+    Ok(Greeting { service, info })
+}
+
+/// Why a handshake failed, as far as the protocol itself says.
+pub(super) fn refusal(error: &GreetError, era: Era) -> Failure {
+    match error {
+        GreetError::Rmcp(error) => match &**error {
+            ClientInitializeError::JsonRpcError(error) => {
+                let detail = format!("it answered {era} with an error: {} ({})", shown(&error.message, 1000), error.code.0);
+                let mut failure = Failure::new(HarvestOutcome::Protocol, detail);
+                let unknown = [ErrorCode::METHOD_NOT_FOUND, ErrorCode::INVALID_PARAMS, ErrorCode::INVALID_REQUEST];
+                failure.other_era = unknown.contains(&error.code) || error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION;
+                failure
+            }
+            other => Failure::new(HarvestOutcome::Protocol, shown(&other.to_string(), 1000)),
+        },
+        version @ GreetError::Version(_) => Failure::new(HarvestOutcome::Protocol, version.to_string()),
+    }
+}
+
+/// Whether the connection ended before there was an answer.
+pub(super) fn broke(error: &GreetError) -> bool {
+    let GreetError::Rmcp(error) = error else { return false };
+    matches!(**error, ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. })
+}
+
+/// Why a handshake failed, from how the process ended.
+pub(super) fn refused(error: &GreetError, era: Era, end: ProcessEnd, running: &Running, complaints: &Complaints) -> Failure {
+    if running.overrun().is_some() {
+        return Failure::new(HarvestOutcome::LaunchFailed, too_much(end));
+    }
+    if !broke(error) {
+        return refusal(error, era);
+    }
+    let detail = match running.exit_code() {
+        Some(code) => format!("it ended with exit code {code} before it answered"),
+        None => "it closed its output before it answered".to_owned(),
+    };
+    Failure::new(
+        HarvestOutcome::LaunchFailed,
+        match complaints.last_line() {
+            Some(line) => format!("{detail}: {line}"),
+            None => detail,
+        },
+    )
+}
+
+/// What a server said of itself.
+pub(super) fn server_info(info: &ServerPeerInfo, era: Era, kept: &Kept) -> ServerInfo {
+    let (name, version) = match &info.server_info {
+        Some(server) => (server.name.clone(), server.version.clone()),
+        None => Default::default(),
+    };
+    let protocol_version = info.protocol_version.to_string();
+    let mut offered = kept.offered();
+    if !offered.contains(&protocol_version) {
+        offered.insert(0, protocol_version.clone());
+    }
+    let era = match era {
+        Era::Initialize => "initialize",
+        Era::Discover => "discover",
+    };
+    let (instructions, era) = (info.instructions.clone(), era.to_owned());
+    ServerInfo { name, version, protocol_version, instructions, era, offered, ..ServerInfo::default() }
+}

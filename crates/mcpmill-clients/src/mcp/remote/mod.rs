@@ -1,0 +1,256 @@
+//! Remote servers: their address and headers filled in, then either of the two remote transports.
+
+mod events;
+mod fault;
+mod link;
+mod transport;
+
+use std::sync::Arc;
+
+use mcpmill_core::{
+    edge::ServerInfo,
+    record::{EnvVar, HarvestOutcome, Launch, ServerRecord},
+    text::shown,
+};
+use reqwest::{
+    Client, Url,
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    CagedConnector, Failure,
+    handshake::{Era, Greeting, broke, greet, refusal, server_info},
+    runner::{Behind, Runner},
+};
+use crate::cage::WORLD;
+use fault::Fault;
+pub(super) use link::{Bounds, Link};
+use transport::Remote;
+
+/// Headers that belong to the transport.
+const OWN_HEADERS: [&str; 12] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "last-event-id",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The two transports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Streamable,
+    Sse,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Streamable => "streamable-http",
+            Self::Sse => "sse",
+        }
+    }
+}
+
+/// Where a server is and what it gets to see.
+struct Target {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+}
+
+/// Why one try failed.
+struct Tried {
+    failure: Failure,
+    other_transport: bool,
+}
+
+/// Connects to a remote server: over the transport its record names, else over the other one; by
+/// `initialize`, else without.
+pub(super) async fn connect(connector: &CagedConnector, server: &ServerRecord) -> Result<Runner, Failure> {
+    let target = target(connector, server)?;
+    let deadline = Instant::now() + connector.limits.start;
+    let kinds = match server.launch {
+        Launch::Sse { .. } => [Kind::Sse, Kind::Streamable],
+        _ => [Kind::Streamable, Kind::Sse],
+    };
+    let attempt = |kind, era| Box::pin(open(connector, server, &target, kind, era, deadline));
+    match attempt(kinds[0], Era::Initialize).await {
+        Ok(mut runner) => {
+            if connector.probe_eras
+                && let Ok(other) = attempt(kinds[0], Era::Discover).await
+            {
+                runner.info.offered.extend(other.info.offered.clone());
+                runner.info.offered.dedup();
+                mcpmill_core::edge::ToolRunner::close(Box::new(other)).await;
+            }
+            Ok(runner)
+        }
+        Err(first) if first.failure.other_era => {
+            attempt(kinds[0], Era::Discover).await.map_err(|second| first.failure.and(&second.failure))
+        }
+        Err(first) if first.other_transport => {
+            attempt(kinds[1], Era::Initialize).await.map_err(|second| first.failure.and(&second.failure))
+        }
+        Err(first) => Err(first.failure),
+    }
+}
+
+async fn open(
+    connector: &CagedConnector,
+    server: &ServerRecord,
+    target: &Target,
+    kind: Kind,
+    era: Era,
+    deadline: Instant,
+) -> Result<Runner, Tried> {
+    let limits = &connector.limits;
+    let bounds = Bounds { message_bytes: limits.message_bytes, total_bytes: limits.output_bytes, answer: limits.answer };
+    let (link, inbox) = Link::new(target.client.clone(), target.url.clone(), target.headers.clone(), bounds);
+    let opening = async {
+        let transport = match kind {
+            Kind::Streamable => Remote::streamable(Arc::clone(&link), inbox),
+            Kind::Sse => Remote::sse(Arc::clone(&link), inbox).await.map_err(|fault| of_fault(&fault))?,
+        };
+        greet(transport, WORLD, era).await.map_err(|error| match link.fault().filter(|_| broke(&error)) {
+            Some(fault) => of_fault(&fault),
+            None if broke(&error) => of_fault(&Fault::CutOff),
+            None => Tried { failure: refusal(&error, era), other_transport: false },
+        })
+    };
+    let Ok(opened) = timeout_at(deadline, Box::pin(opening)).await else {
+        let detail = format!("no answer to {era} within {} s", limits.start.as_secs_f32());
+        return Err(Tried { failure: Failure::new(HarvestOutcome::TimedOut, detail), other_transport: false });
+    };
+    let Greeting { service, info } = opened?;
+    let info = ServerInfo { transport: kind.name().to_owned(), ..server_info(&info, era, &link.kept) };
+    let (kept, secrets) = (Arc::clone(&link.kept), Arc::new(connector.secrets()));
+    let (server, answer_within, behind) = (server.name.clone(), limits.answer, Behind::Web(link));
+    Ok(Runner { server, info, behind, service, kept, answer_within, secrets })
+}
+
+fn of_fault(fault: &Fault) -> Tried {
+    Tried { failure: Failure::new(fault.outcome(), fault.to_string()), other_transport: fault.is_other_transport() }
+}
+
+/// The address and headers of a launch with every variable filled in, or what is missing.
+fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, Failure> {
+    let unsupported = |why: String| Failure::new(HarvestOutcome::Unsupported, why);
+    let (Launch::StreamableHttp { url, headers } | Launch::Sse { url, headers }) = &server.launch else {
+        return Err(unsupported("it is no remote server".to_owned()));
+    };
+    let Some(client) = connector.remote.clone() else {
+        return Err(unsupported("remote servers are off; they are reached only where that is switched on".to_owned()));
+    };
+    let mut fill = Fill { connector, server, missing: Vec::new() };
+    let address = fill.text(url, true);
+    let mut filled = HeaderMap::new();
+    for header in headers {
+        let name = HeaderName::from_bytes(header.name.as_bytes()).ok().filter(|name| !OWN_HEADERS.contains(&name.as_str()));
+        let name = name
+            .ok_or_else(|| unsupported(format!("it wants the header `{}`, which is not its to set", shown(&header.name, 80))))?;
+        if let Some(value) = fill.header(header) {
+            let bad = |_| unsupported(format!("the value of the header `{name}` cannot be sent"));
+            let mut value = HeaderValue::from_str(&value).map_err(bad)?;
+            value.set_sensitive(true);
+            filled.insert(name, value);
+        }
+    }
+    if !fill.missing.is_empty() {
+        return Err(Failure::new(HarvestOutcome::NeedsCredentials, format!("it needs {}", fill.missing.join(", "))));
+    }
+    // The address may hold a secret by now, so no message shows it.
+    let url = Url::parse(&address).map_err(|e| unsupported(format!("its address is none: {e}")))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
+        return Err(unsupported("its address is no plain `http` or `https` one".to_owned()));
+    }
+    Ok(Target { client, url, headers: filled })
+}
+
+/// Fills in variables, and notes which have no value.
+struct Fill<'a> {
+    connector: &'a CagedConnector,
+    server: &'a ServerRecord,
+    missing: Vec<String>,
+}
+
+impl Fill<'_> {
+    fn header(&mut self, header: &EnvVar) -> Option<String> {
+        match &header.value {
+            Some(value) => Some(self.text(value, false)),
+            None if header.secret => self.credential(&header.name),
+            None if header.required => {
+                self.lacks(&header.name);
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn credential(&mut self, name: &str) -> Option<String> {
+        let value = self.connector.credentials.get(name).cloned();
+        if value.is_none() {
+            self.lacks(name);
+        }
+        value
+    }
+
+    fn lacks(&mut self, name: &str) {
+        let name = format!("`{}`", shown(name, 80));
+        if !self.missing.contains(&name) {
+            self.missing.push(name);
+        }
+    }
+
+    /// A text with every `{name}` replaced; in an address their values are escaped, except where the
+    /// whole address is one.
+    fn text(&mut self, template: &str, address: bool) -> String {
+        let mut text = String::new();
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('{') {
+            text.push_str(before);
+            let name = after.split_once('}').filter(|(name, _)| is_name(name));
+            let Some((name, after)) = name else {
+                text.push('{');
+                rest = after;
+                continue;
+            };
+            let value = self.variable(name);
+            let escape = address && !text.is_empty();
+            text.push_str(&if escape { escaped(&value) } else { value });
+            rest = after;
+        }
+        text + rest
+    }
+
+    fn variable(&mut self, name: &str) -> String {
+        let declared = self.server.env.iter().find(|variable| variable.name == name);
+        let value = match declared {
+            Some(EnvVar { value: Some(value), .. }) => Some(value.clone()),
+            Some(EnvVar { secret: false, .. }) => {
+                self.lacks(name);
+                None
+            }
+            _ => self.credential(name),
+        };
+        value.unwrap_or_default()
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 80 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+}
+
+/// A value as it stands in an address.
+fn escaped(value: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    value.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
