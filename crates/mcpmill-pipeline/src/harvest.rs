@@ -1,10 +1,17 @@
 //! Harvest: start every server, list its tools page by page, keep them verbatim.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use mcpmill_core::{
+    canonical::content_hash,
     drive::{Context, Done, Pace, Sink, StageError, drive},
-    edge::{ConnectError, Connector, ExchangeError, ExchangeKind, Recorder, ServerInfo, ToolErrorKind, ToolRunner, WorldSpec},
+    edge::{
+        ConnectError, Connector, ExchangeError, ExchangeKind, Recorder, ServerInfo, ToolError, ToolErrorKind, ToolPage,
+        ToolRunner, WorldSpec,
+    },
     event::Summary,
     record::{HarvestOutcome, Outcome, OutcomeKind, ServerRecord, Tool, ToolDraft},
     text::shown,
@@ -15,6 +22,9 @@ use serde_json::json;
 /// Bytes of a tool as JSON. Of 13,000 real tools one is larger (112 KB); a tool
 /// stands in every row that offers it.
 const LARGEST_TOOL: usize = 100_000;
+
+/// Entries of a list that are no tools and are named.
+const NAMED: usize = 5;
 
 /// What harvest may do.
 #[derive(Clone, Debug)]
@@ -127,38 +137,87 @@ async fn visit(server: &ServerRecord, settings: &HarvestSettings, connector: &dy
     }
 }
 
+/// What a list has brought so far.
+#[derive(Default)]
+struct Listing {
+    tools: Vec<ToolDraft>,
+    seen: HashSet<String>,
+    cursors: HashSet<String>,
+    /// Entries that are no tools.
+    refused: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Listing {
+    /// Takes a page; the cursor to go on with, when that makes sense.
+    fn take(&mut self, page: ToolPage) -> Option<String> {
+        let before = self.tools.len();
+        for tool in page.tools {
+            if self.seen.insert(content_hash(&tool)) {
+                self.tools.push(tool);
+            }
+        }
+        self.refused.extend(page.refused);
+        let next = page.next_cursor.filter(|cursor| !cursor.is_empty())?;
+        // A page that brings nothing new may be followed by others like it for ever.
+        if self.tools.len() == before || !self.cursors.insert(next.clone()) {
+            self.notes.push("pagination: non-advancing".to_owned());
+            return None;
+        }
+        Some(next)
+    }
+
+    fn detail(mut self, oddities: Vec<String>) -> (Option<String>, Vec<ToolDraft>) {
+        if !self.refused.is_empty() {
+            let shown = self.refused.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = if self.refused.len() > NAMED { ", …" } else { "" };
+            self.notes.push(format!("{} entries of its list are no tools: {shown}{more}", self.refused.len()));
+        }
+        self.notes.extend(oddities);
+        ((!self.notes.is_empty()).then(|| self.notes.join("; ")), self.tools)
+    }
+}
+
 async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Harvested {
-    let info = runner.info().clone();
-    let ended = |outcome, detail: Option<String>, tools| Harvested { outcome, detail, stderr: None, info: info.clone(), tools };
-    let mut tools = Vec::new();
+    let mut listing = Listing::default();
     let mut cursor = None;
-    for _ in 0..settings.max_pages {
+    let mut pages = 0;
+    loop {
         let page = match runner.list_tools(cursor.take()).await {
             Ok(page) => page,
-            Err(error) => {
-                let outcome = match error.kind {
-                    ToolErrorKind::TimedOut => HarvestOutcome::TimedOut,
-                    ToolErrorKind::Disconnected => HarvestOutcome::LaunchFailed,
-                    _ => HarvestOutcome::Protocol,
-                };
-                return ended(outcome, Some(error.to_string()), Vec::new());
-            }
+            Err(error) => return failed(runner, &error),
         };
-        tools.extend(page.tools);
-        if tools.len() > settings.max_tools {
-            let detail = format!("more than {} tools, the rest was cut off", settings.max_tools);
-            tools.truncate(settings.max_tools);
-            return ended(HarvestOutcome::Ready, Some(detail), tools);
+        pages += 1;
+        cursor = listing.take(page);
+        if listing.tools.len() > settings.max_tools {
+            listing.tools.truncate(settings.max_tools);
+            listing.notes.push(format!("more than {} tools, the rest was cut off", settings.max_tools));
+            break;
         }
-        match page.next_cursor {
-            Some(next) => cursor = Some(next),
-            None if tools.is_empty() => return ended(HarvestOutcome::NoTools, None, tools),
-            None => return ended(HarvestOutcome::Ready, None, tools),
+        if cursor.is_none() {
+            break;
+        }
+        if pages >= settings.max_pages {
+            listing.notes.push(format!("more than {} pages of tools, the rest was cut off", settings.max_pages));
+            break;
         }
     }
-    let detail = format!("more than {} pages of tools, the rest was cut off", settings.max_pages);
-    let outcome = if tools.is_empty() { HarvestOutcome::Protocol } else { HarvestOutcome::Ready };
-    ended(outcome, Some(detail), tools)
+    let outcome = match listing.tools.is_empty() {
+        false => HarvestOutcome::Ready,
+        true if listing.refused.is_empty() => HarvestOutcome::NoTools,
+        true => HarvestOutcome::Protocol,
+    };
+    let (detail, tools) = listing.detail(runner.oddities());
+    Harvested { outcome, detail, stderr: None, info: runner.info().clone(), tools }
+}
+
+fn failed(runner: &dyn ToolRunner, error: &ToolError) -> Harvested {
+    let outcome = match error.kind {
+        ToolErrorKind::TimedOut => HarvestOutcome::TimedOut,
+        ToolErrorKind::Disconnected => HarvestOutcome::LaunchFailed,
+        _ => HarvestOutcome::Protocol,
+    };
+    Harvested { outcome, detail: Some(error.to_string()), stderr: None, info: runner.info().clone(), tools: Vec::new() }
 }
 
 fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool> {
@@ -185,4 +244,63 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool>
     tools.sort_by(|a, b| a.id.cmp(&b.id));
     tools.dedup_by(|a, b| a.id == b.id);
     Done { outcome, rows: tools, verdicts: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn page(names: &[&str], next: &str) -> ToolPage {
+        let tool = |name: &&str| ToolDraft {
+            name: (*name).to_owned(),
+            title: None,
+            description: None,
+            input_schema: json!({"type": "object"}),
+            output_schema: None,
+            annotations: None,
+        };
+        ToolPage { tools: names.iter().map(tool).collect(), next_cursor: Some(next.to_owned()), refused: Vec::new() }
+    }
+
+    #[test]
+    fn cursors_that_stick_end_the_list() {
+        let mut stuck = Listing::default();
+        assert_eq!(stuck.take(page(&["a", "b"], "8")).as_deref(), Some("8"));
+        assert_eq!(stuck.take(page(&["a", "b"], "8")), None);
+        let (detail, tools) = stuck.detail(vec!["stdout_noise: 2 lines".to_owned()]);
+        assert_eq!((detail.as_deref(), tools.len()), (Some("pagination: non-advancing; stdout_noise: 2 lines"), 2));
+
+        let mut empty = Listing::default();
+        assert_eq!(empty.take(page(&["a"], "1")).as_deref(), Some("1"));
+        assert_eq!(empty.take(page(&[], "2")), None);
+        assert_eq!(empty.notes, ["pagination: non-advancing"]);
+
+        let mut last = Listing::default();
+        assert_eq!(last.take(page(&["a"], "")), None);
+        assert_eq!(last.detail(Vec::new()).0, None);
+    }
+
+    #[test]
+    fn what_is_no_tool_is_named() {
+        let mut listing = Listing::default();
+        let refused = (0..7).map(|n| format!("`{n}`")).collect();
+        listing.take(ToolPage { refused, next_cursor: None, ..page(&["a"], "") });
+        let (detail, tools) = listing.detail(Vec::new());
+        assert_eq!(detail.unwrap(), "7 entries of its list are no tools: `0`, `1`, `2`, `3`, `4`, …");
+        assert_eq!(tools.len(), 1);
+    }
+
+    #[test]
+    fn deep_schemas_become_tools_on_a_small_stack() {
+        let deep = (0..500).fold(json!({"type": "string"}), |items, _| json!({"items": items}));
+        let draft = ToolDraft { input_schema: deep, ..page(&["deep"], "").tools.remove(0) };
+        let text = draft.input_schema.to_string();
+        let reply: Value = serde_json::to_value(&draft).unwrap();
+        let again: ToolDraft = serde_json::from_value(reply.clone()).unwrap();
+        let tool = Tool::new(mcpmill_core::id::ServerId("s".to_owned()), again);
+        assert_eq!(tool.input_schema, text);
+        assert_eq!(mcpmill_core::json::read(reply.to_string().as_bytes()).unwrap().value, reply);
+    }
 }

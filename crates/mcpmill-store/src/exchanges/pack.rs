@@ -24,7 +24,9 @@ pub(super) fn unpack(key: &str, bytes: &[u8]) -> Result<Value, ExchangesErrorKin
     if text.len() as u64 > BODY_BYTES {
         return Err(damaged(format!("more than {BODY_BYTES} bytes")));
     }
-    serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))
+    // Schemas of tools may be nested more deeply than the usual reader goes.
+    let read = mcpmill_core::json::read(&text).filter(|read| !read.mended);
+    read.map(|read| read.value).ok_or_else(|| damaged("it is no JSON".to_owned()))
 }
 
 /// The kind a word of the store stands for.
