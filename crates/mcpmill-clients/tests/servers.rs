@@ -105,6 +105,64 @@ async fn a_server_among_junk_is_understood() {
 }
 
 #[tokio::test]
+async fn noise_between_messages_is_counted() {
+    let bench = bench(quick()).await;
+    let server = bench.start("noise").await.unwrap();
+    assert_eq!(server.list_tools(None).await.unwrap().tools[0].description.as_deref(), Some("é\u{fffd}\u{fffd}"));
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 1);
+    // Three lines that say something before each of the two lists; empty ones are not counted.
+    let oddities = server.oddities();
+    assert_eq!(oddities, ["stdout_noise: 6 lines", "mended: 2 messages with broken characters"]);
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn deep_schemas_are_kept_and_deeper_ones_left_out() {
+    let bench = bench(quick()).await;
+    let server = bench.start("deep").await.unwrap();
+    let page = server.list_tools(None).await.unwrap();
+    let names: Vec<_> = page.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["deep_300", "deep_500", "echo"]);
+    assert_eq!(page.tools[0].input_schema.to_string(), format!("{}{{}}{}", r#"{"items":"#.repeat(300), "}".repeat(300)));
+    assert_eq!(page.refused, ["`deep_100000` is nested too deeply"]);
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn both_eras_are_spoken_and_unknown_versions_are_said() {
+    let bench = bench(quick()).await;
+    let server = bench.start("modern").await.unwrap();
+    let info = server.info();
+    assert_eq!((info.era.as_str(), info.protocol_version.as_str(), info.transport.as_str()), ("discover", "2026-07-28", "stdio"));
+    assert_eq!(info.offered, ["2026-07-28"]);
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 1);
+    server.close().await;
+    let error = bench.start("future").await.map(|_| ()).unwrap_err();
+    assert_eq!(error.outcome, HarvestOutcome::Protocol);
+    assert_eq!(error.detail, "it answered with version `2099-01-01`, which was not offered");
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn slow_and_stubborn_servers_end_in_time() {
+    let bench = bench(quick()).await;
+    let server = bench.start("trickle").await.unwrap();
+    assert_eq!(server.list_tools(None).await.unwrap_err().kind, ToolErrorKind::TimedOut);
+    server.close().await;
+    let server = bench.start("deaf").await.unwrap();
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 1);
+    let start = std::time::Instant::now();
+    server.close().await;
+    assert!(start.elapsed() < Duration::from_secs(15));
+    let server = bench.start("halfway").await.unwrap();
+    assert_eq!(server.list_tools(None).await.unwrap_err().kind, ToolErrorKind::Disconnected);
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
 async fn a_failing_tool_is_a_result() {
     let bench = bench(quick()).await;
     let server = bench.start("fails").await.unwrap();
@@ -149,11 +207,12 @@ async fn lists_come_a_page_at_a_time() {
 }
 
 #[tokio::test]
-async fn odd_lists_are_passed_on_or_refused() {
+async fn odd_tools_are_left_out_alone_and_odd_lists_refused() {
     let bench = bench(quick()).await;
     let server = bench.start("liar").await.unwrap();
     let page = server.list_tools(None).await.unwrap();
-    assert_eq!((&page.tools[0].input_schema, page.next_cursor), (&json!("none"), None));
+    assert_eq!((page.tools.len(), page.next_cursor), (0, None));
+    assert_eq!(page.refused, ["`echo` has an input schema that is none"]);
     server.close().await;
     let server = bench.start("listless").await.unwrap();
     assert_eq!(server.list_tools(None).await.unwrap_err().kind, ToolErrorKind::Protocol);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 
@@ -24,8 +25,11 @@ def initialize(request):
     if MODE == "stubborn":
         send({"id": request["id"], "error": {"code": -32000, "message": "no key"}})
         return
+    if MODE == "modern":
+        send({"id": request["id"], "error": {"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}})
+        return
     answer(request, {
-        "protocolVersion": "2025-06-18",
+        "protocolVersion": "2099-01-01" if MODE == "future" else "2025-06-18",
         "capabilities": {"tools": {}},
         "serverInfo": {"name": MODE, "version": "1.0"},
         "instructions": "be kind",
@@ -44,10 +48,47 @@ def tools(request):
         answer(request, {"tools": [TOOL], "nextCursor": "again"})
     elif MODE == "liar":
         answer(request, {"tools": [{**TOOL, "inputSchema": "none"}], "nextCursor": 7})
+    elif MODE == "noise":
+        print("✅ ready\n\n\ufeff")
+        print(json.dumps({"level": "info"}))
+        print("".join(f"{n}%\r" for n in range(50_000)))
+        sys.stdout.flush()
+        tool = json.dumps({**TOOL, "description": "E\ud800Z"})
+        text = '{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}\n' % (json.dumps(request["id"]), tool)
+        raw = text.encode().replace(b"E", "é".encode(), 1).replace(b"Z", b"\xff")
+        middle = raw.index("é".encode()) + 1
+        sys.stdout.buffer.write(raw[:middle])
+        sys.stdout.flush()
+        time.sleep(0.2)
+        sys.stdout.buffer.write(raw[middle:])
+        sys.stdout.flush()
+    elif MODE == "deep":
+        def deep(levels):
+            schema = '{"items":' * levels + "{}" + "}" * levels
+            return '{"name":"deep_%d","inputSchema":%s}' % (levels, schema)
+        listed = ",".join([deep(300), deep(100_000), deep(500), json.dumps(TOOL)])
+        print('{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}' % (json.dumps(request["id"]), listed), flush=True)
+    elif MODE == "trickle":
+        while True:
+            sys.stdout.write("x")
+            sys.stdout.flush()
+            time.sleep(0.3)
+    elif MODE == "halfway":
+        sys.stdout.write('{"jsonrpc":"2.0","id":')
+        sys.stdout.flush()
+        os._exit(3)
     elif MODE == "listless":
         answer(request, {"result": "no tools here"})
     else:
         answer(request, {"tools": [TOOL]})
+
+
+def discover(request):
+    if MODE == "modern":
+        answer(request, {
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
+            "ttlMs": 0, "cacheScope": "private",
+        })
 
 
 def call(request):
@@ -83,6 +124,10 @@ if MODE == "early":
 if MODE == "junk":
     print("Starting up…\n\n[INFO] ready\n{not json\n42\n[]")
     sys.stderr.write("noise\n" * 100_000)
+if MODE == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        time.sleep(1000)
 if MODE == "daemon":
     if os.fork() == 0:
         os.setsid()
@@ -90,10 +135,10 @@ if MODE == "daemon":
 
 for line in sys.stdin:
     request = json.loads(line)
-    handler = {"initialize": initialize, "tools/list": tools, "tools/call": call}.get(request.get("method"))
+    handler = {"initialize": initialize, "server/discover": discover, "tools/list": tools, "tools/call": call}.get(request.get("method"))
     if handler:
         handler(request)
     if MODE == "junk":
         print("done with", request.get("method"))
-if MODE == "daemon":
+if MODE in ("daemon", "deaf"):
     time.sleep(1000)
