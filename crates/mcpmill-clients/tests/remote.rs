@@ -167,7 +167,7 @@ async fn serve(mut stream: TcpStream, mode: &str, log: &Mutex<Vec<Asked>>, event
         (_, "html") => reply(stream, "200 OK", "text/html; charset=utf-8", "", "<html>hello</html>").await,
         (_, "away") => reply(stream, "307 Temporary Redirect", "text/plain", "Location: http://localhost:1/mcp\r\n", "").await,
         (_, "moved") if asked.path == "/mcp" => {
-            reply(stream, "308 Permanent Redirect", "text/plain", "Location: /mcp/\r\n", "").await
+            reply(stream, "308 Permanent Redirect", "text/plain", "Location: /mcp/\r\n", "").await;
         }
         (_, "expires") if listing => reply(stream, "404 Not Found", "text/plain", "", "").await,
         (_, "endless") if listing => drip(stream, "text/event-stream", &": x\n".repeat(200_000), 4096, Duration::ZERO).await,
@@ -186,7 +186,7 @@ async fn speak(stream: &mut TcpStream, mode: &str, asked: &Asked) {
             drip(stream, "text/event-stream; charset=utf-8", &body, 7, Duration::ZERO).await;
         }
         "modern" if asked.message["method"] == "initialize" => {
-            reply(stream, "400 Bad Request", "application/json", "", &text).await
+            reply(stream, "400 Bad Request", "application/json", "", &text).await;
         }
         _ => reply(stream, "200 OK", "application/json", "Mcp-Session-Id: session-1\r\n", &text).await,
     }
