@@ -13,5 +13,6 @@ pub mod launch;
 pub mod naming;
 pub mod record;
 pub mod schema;
+pub mod schema_view;
 pub mod text;
 pub mod toolbox;

@@ -158,7 +158,8 @@ mod tests {
     #[test]
     fn safe_names_stay_and_others_become_safe_and_stay_apart() {
         let long = "x".repeat(80);
-        let names = ["read_file", "nasa/apod", "nasa apod", "nasa_apod", "天气", "查询", "", " ", &long, &long[1..], "a_b_x123456"];
+        let names =
+            ["read_file", "nasa/apod", "nasa apod", "nasa_apod", "天气", "查询", "", " ", &long, &long[1..], "a_b_x123456"];
         assert_eq!(alias("read_file"), "read_file");
         assert_eq!(alias("a_b_x123456"), "a_b_x123456");
         let different: HashSet<String> = names.into_iter().map(alias).collect();
