@@ -16,6 +16,7 @@ mod pick;
 pub mod policy;
 pub mod prompt;
 pub mod rollout;
+pub mod twins;
 
 pub use ask::{AskFailure, Meter, seed_of};
 pub use card::card;
