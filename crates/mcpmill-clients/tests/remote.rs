@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mcpmill_clients::http::Reach;
 use mcpmill_clients::{
     assets::Assets,
     cage::{Cage, Host},
@@ -217,8 +218,10 @@ async fn connector() -> CagedConnector {
     CagedConnector::new(cage, installer, folder.join("none")).with_limits(limits())
 }
 
-fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
+/// Reaches this host of the loopback and no other.
+fn reach(remote: &Remote) -> Option<Reach> {
+    let host = remote.url.trim_start_matches("http://").trim_end_matches("/mcp");
+    Some(Reach::new(vec![host.to_owned()]).unwrap())
 }
 
 fn record(launch: Launch) -> ServerRecord {
@@ -240,7 +243,7 @@ fn record(launch: Launch) -> ServerRecord {
 
 async fn connect(remote: &Remote) -> Result<Box<dyn ToolRunner>, ConnectError> {
     let launch = Launch::StreamableHttp { url: remote.url.clone(), headers: Vec::new() };
-    connector().await.with_remote(client()).connect(&record(launch), &WorldSpec::default()).await
+    connector().await.with_remote(reach(remote)).connect(&record(launch), &WorldSpec::default()).await
 }
 
 async fn refusal(mode: &'static str) -> (HarvestOutcome, String) {
@@ -285,7 +288,7 @@ async fn the_old_transport_is_tried_when_the_new_one_is_refused() {
     works(server.as_ref()).await;
     server.close().await;
     let launch = Launch::Sse { url: remote.url.clone(), headers: Vec::new() };
-    let server = connector().await.with_remote(client()).connect(&record(launch), &WorldSpec::default()).await.unwrap();
+    let server = connector().await.with_remote(reach(&remote)).connect(&record(launch), &WorldSpec::default()).await.unwrap();
     works(server.as_ref()).await;
     server.close().await;
 }
@@ -348,6 +351,11 @@ async fn remote_servers_are_off_until_they_are_switched_on() {
     assert_eq!(error.outcome, HarvestOutcome::Unsupported);
     assert!(error.detail.starts_with("remote servers are off"), "{error}");
     assert!(remote.asked().is_empty());
+    let elsewhere = Some(Reach::new(vec!["127.0.0.1:1".into()]).unwrap());
+    let launch = Launch::StreamableHttp { url: remote.url.clone(), headers: Vec::new() };
+    let refused = connector().await.with_remote(elsewhere).connect(&record(launch), &WorldSpec::default()).await;
+    assert_eq!(refused.err().unwrap().detail, "its address is not a public one");
+    assert!(remote.asked().is_empty());
 }
 
 #[tokio::test]
@@ -363,7 +371,7 @@ async fn variables_and_headers_are_filled_and_stay_secret() {
     let launch = Launch::StreamableHttp { url: format!("{}?token={{TOKEN}}", remote.url), headers };
     let mut server = record(launch);
     server.env = vec![variable("TOKEN", None, true), variable("team", Some("a"), false)];
-    let connector = connector().await.with_remote(client());
+    let connector = connector().await.with_remote(reach(&remote));
     let error = connector.connect(&server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
     assert_eq!((error.outcome, error.detail.as_str()), (HarvestOutcome::NeedsCredentials, "it needs `TOKEN`, `X-Key`"));
     assert!(remote.asked().is_empty());

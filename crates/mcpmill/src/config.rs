@@ -30,6 +30,8 @@ pub struct Config {
     pub mode: Mode,
     /// Stage discover.
     pub discover: Discover,
+    /// How hosts are asked, by discover and for remote servers.
+    pub crawl: Crawl,
     /// Stage harvest.
     pub harvest: Harvest,
     /// Stage generate.
@@ -59,6 +61,19 @@ pub struct Discover {
     pub marketplaces: Vec<String>,
 }
 
+/// `[crawl]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crawl {
+    pub contact: String,
+    pub per_minute: u32,
+    pub concurrency: usize,
+    pub retries: usize,
+    pub longest_pause_s: u64,
+    pub allow_loopback: Vec<String>,
+    pub proxy_env: String,
+}
+
 /// `[harvest]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +86,8 @@ pub struct Harvest {
     pub memory_mb: u64,
     pub install_at_once: usize,
     pub keep_installed: bool,
+    pub remote: bool,
+    pub probe_eras: bool,
     pub python: String,
 }
 

@@ -16,13 +16,14 @@ use mcpmill_clients::{
     cage::{Cage, Host},
     chat::{Endpoint, EndpointSettings, Secret},
     embed::{EmbedFiles, FastEmbedder},
+    http::{Crawler, CrawlerSettings, Reach},
     install::{Installer, Lock},
     mcp::{CagedConnector, HidingSecrets, PassingInstalls, RetryLadder, ServerLimits},
 };
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{
-        ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, ConnectError, Connector, EmbedError, Embedder, Mode,
+        ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, ConnectError, Connector, EmbedError, Embedder, Fetch, Mode,
         RecordedChat, RecordedEmbedder, Recorder, ToolRunner, WorldSpec,
     },
     record::{HarvestOutcome, ServerRecord},
@@ -233,13 +234,49 @@ impl Edges {
         };
         let scratch = self.config.cache_dir.join("worlds");
         let secrets = secrets(&self.config)?;
-        let caged = CagedConnector::new(cage, installer.clone(), scratch).with_limits(limits).with_credentials(secrets.clone());
+        let caged = CagedConnector::new(cage, installer.clone(), scratch)
+            .with_limits(limits)
+            .with_credentials(secrets.clone())
+            .with_remote(self.reach()?)
+            .with_probe_eras(self.config.harvest.probe_eras);
         let rungs = self.config.cache_dir.join("rungs.json");
         if keep || self.config.harvest.keep_installed {
             return Ok(Arc::new(HidingSecrets::new(RetryLadder::new(caged, rungs), &secrets)));
         }
         let passing = PassingInstalls::new(caged, installer);
         Ok(Arc::new(HidingSecrets::new(RetryLadder::new(passing, rungs), &secrets)))
+    }
+
+    /// Where remote servers may be, when they are switched on.
+    fn reach(&self) -> Result<Option<Reach>, Failure> {
+        if !self.config.harvest.remote || self.offline {
+            return Ok(None);
+        }
+        let reach = Reach::new(self.config.crawl.allow_loopback.clone());
+        reach.map(Some).map_err(|e| Failure::from_error(Exit::Environment, &e))
+    }
+
+    /// What fetches the pages of marketplaces; in replay nothing does.
+    ///
+    /// # Errors
+    /// The cache cannot be written, or a setting is none.
+    pub fn crawler(&self) -> Result<Arc<dyn Fetch>, Failure> {
+        let crawl = &self.config.crawl;
+        let mut settings = CrawlerSettings::new(self.config.cache_dir.join("pages"));
+        settings.offline = self.offline || self.config.mode == Mode::Replay;
+        settings.contact = Some(crawl.contact.clone()).filter(|contact| !contact.is_empty());
+        settings.per_minute = crawl.per_minute;
+        settings.concurrency = crawl.concurrency.max(1);
+        settings.retries = crawl.retries;
+        settings.longest_pause = Duration::from_secs(crawl.longest_pause_s);
+        settings.allow_loopback.clone_from(&crawl.allow_loopback);
+        settings.proxy = Some(crawl.proxy_env.as_str()).filter(|name| !name.is_empty()).and_then(set).map(Secret::new);
+        // Requests name the variables they want; only these are ever sent.
+        settings.keys = env::vars()
+            .filter(|(name, value)| is_variable(name) && !value.is_empty())
+            .map(|(name, value)| (name, Secret::new(value)))
+            .collect();
+        Ok(Arc::new(Crawler::new(settings).map_err(|e| Failure::from_error(Exit::Environment, &e))?))
     }
 
     /// The embedding model behind the exchange store.

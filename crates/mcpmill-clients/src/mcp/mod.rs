@@ -26,6 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     assets::tail,
     cage::{Cage, Input, WORLD},
+    http::Reach,
     install::{Installation, Installer},
 };
 use complaints::Complaints;
@@ -83,7 +84,7 @@ pub struct CagedConnector {
     scratch: PathBuf,
     limits: ServerLimits,
     credentials: HashMap<String, String>,
-    remote: Option<reqwest::Client>,
+    remote: Option<Reach>,
     probe_eras: bool,
 }
 
@@ -107,11 +108,9 @@ impl CagedConnector {
         self
     }
 
-    /// Reaches remote servers by this client; without one they are `Unsupported`. The client decides
-    /// which addresses may be reached, and must follow no redirects: those on a server's own origin are
-    /// followed here.
-    pub fn with_remote(mut self, client: reqwest::Client) -> Self {
-        self.remote = Some(client);
+    /// Reaches remote servers, as far as `reach` lets; without it they are `Unsupported`.
+    pub fn with_remote(mut self, reach: Option<Reach>) -> Self {
+        self.remote = reach;
         self
     }
 

@@ -147,8 +147,10 @@ fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, F
     let (Launch::StreamableHttp { url, headers } | Launch::Sse { url, headers }) = &server.launch else {
         return Err(unsupported("it is no remote server".to_owned()));
     };
-    let Some(client) = connector.remote.clone() else {
-        return Err(unsupported("remote servers are off; they are reached only where that is switched on".to_owned()));
+    let Some(reach) = &connector.remote else {
+        return Err(unsupported(
+            "remote servers are off; they are reached only where that is switched on (`harvest.remote`)".to_owned(),
+        ));
     };
     let mut fill = Fill { connector, server, missing: Vec::new() };
     let address = fill.text(url, true);
@@ -172,6 +174,8 @@ fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, F
     if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
         return Err(unsupported("its address is no plain `http` or `https` one".to_owned()));
     }
+    // Nor does this one: which address it was, the record says.
+    let client = reach.client(url.as_str()).map_err(|_| unsupported("its address is not a public one".to_owned()))?;
     Ok(Target { client, url, headers: filled })
 }
 
