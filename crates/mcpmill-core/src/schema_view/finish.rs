@@ -175,7 +175,7 @@ impl Walk<'_> {
                 map.insert("additionalProperties".into(), closed);
             },
         );
-        let unlisted = kind == "object" && !map.get("properties").and_then(Value::as_object).is_some_and(|p| !p.is_empty());
+        let unlisted = kind == "object" && map.get("properties").and_then(Value::as_object).is_none_or(Map::is_empty);
         let closed = map.get("additionalProperties").is_some() && self.provider == Provider::OpenAiStrict;
         if unlisted && !closed && !place.is_root() && !map.contains_key("required") {
             let out = self.as_text(map, place);
@@ -306,7 +306,7 @@ fn inferred(map: &Map<String, Value>) -> Vec<String> {
     if let Some(values) = values {
         let mut kinds: Vec<String> =
             KINDS.into_iter().filter(|k| *k != "number" && values.iter().any(|v| is_of(v, k))).map(str::to_owned).collect();
-        if values.iter().any(|v| v.is_f64()) {
+        if values.iter().any(Value::is_f64) {
             kinds.retain(|k| k != "integer");
             kinds.push("number".into());
         }
@@ -344,7 +344,8 @@ fn belongs(keyword: &str, kind: &str) -> bool {
     }
 }
 
-fn as_enum_text(value: &Value) -> Value {
+/// A value of an `enum` as it is shown where only text is taken.
+pub(super) fn as_enum_text(value: &Value) -> Value {
     value.as_str().map_or_else(|| json!(value.to_string()), |text| json!(text))
 }
 

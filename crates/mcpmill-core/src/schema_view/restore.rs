@@ -31,7 +31,9 @@ impl View {
             if let (true, Value::String(text)) = (way.json, &value) {
                 return serde_json::from_str(text).unwrap_or(value);
             }
-            let shown = value.as_str().and_then(|text| way.values.iter().find(|v| !v.is_string() && v.to_string() == text));
+            let shown = value
+                .as_str()
+                .and_then(|text| way.values.iter().find(|v| !v.is_string() && super::finish::as_enum_text(v) == *text));
             if let Some(own) = shown {
                 return own.clone();
             }

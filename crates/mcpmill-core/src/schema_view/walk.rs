@@ -221,7 +221,7 @@ impl<'a> Walk<'a> {
                 out.insert("anyOf".into(), list);
                 return Ok(());
             }
-            ("items", Value::Array(places)) | ("prefixItems", Value::Array(places)) if narrow => {
+            ("items" | "prefixItems", Value::Array(places)) if narrow => {
                 self.note(place.at, Change::TupleToItems);
                 let list = self.list("items/anyOf", places, Place { level: place.level + 1, ..place })?;
                 out.insert("items".into(), json!({ "anyOf": list }));
@@ -255,10 +255,23 @@ impl<'a> Walk<'a> {
                 Some(self.node(value, Place { at: &at, level: place.level + 1 })?)
             }
             (
-                "properties" | "patternProperties" | "dependentSchemas" | "anyOf" | "oneOf" | "allOf" | "prefixItems" | "items",
+                "properties"
+                | "patternProperties"
+                | "dependentSchemas"
+                | "anyOf"
+                | "oneOf"
+                | "allOf"
+                | "prefixItems"
+                | "items"
+                | "additionalProperties"
+                | "contains"
+                | "propertyNames"
+                | "not"
+                | "if"
+                | "then"
+                | "else",
                 _,
-            )
-            | ("additionalProperties" | "contains" | "propertyNames" | "not" | "if" | "then" | "else", _) => None,
+            ) => None,
             _ => self.plain(keyword, value),
         };
         match done {
