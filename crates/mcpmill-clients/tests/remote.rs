@@ -373,12 +373,24 @@ async fn variables_and_headers_are_filled_and_stay_secret() {
     server.env = vec![variable("TOKEN", None, true), variable("team", Some("a"), false)];
     let connector = connector().await.with_remote(reach(&remote));
     let error = connector.connect(&server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
-    assert_eq!((error.outcome, error.detail.as_str()), (HarvestOutcome::NeedsCredentials, "it needs `TOKEN`, `X-Key`"));
+    assert_eq!(
+        (error.outcome, error.detail.as_str()),
+        (HarvestOutcome::NeedsCredentials, "it needs `127.0.0.1/TOKEN`, `127.0.0.1/X-Key`")
+    );
     assert!(remote.asked().is_empty());
 
-    let credentials = [("TOKEN", "secret value/2"), ("X-Key", "secret-value-1")];
-    let credentials: HashMap<_, _> = credentials.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let connector = connector.with_credentials(credentials);
+    let given = |credentials: [(&str, &str); 2]| -> HashMap<String, String> {
+        credentials.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    };
+    // What was given for another host, or for servers that run here, is not sent to this one.
+    let elsewhere = given([("TOKEN", "secret value/2"), ("host.example/X-Key", "secret-value-1")]);
+    let error =
+        connector.clone().with_credentials(elsewhere).connect(&server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
+    assert_eq!(error.outcome, HarvestOutcome::NeedsCredentials);
+    assert!(remote.asked().is_empty());
+
+    let connector =
+        connector.with_credentials(given([("127.0.0.1/TOKEN", "secret value/2"), ("127.0.0.1/X-Key", "secret-value-1")]));
     let runner = connector.connect(&server, &WorldSpec::default()).await.unwrap();
     runner.close().await;
     let asked = &remote.asked()[0];

@@ -3,10 +3,7 @@
 //! Near tools are found by MinHash over shingles and banding, and believed only when the Jaccard index of
 //! the shingles themselves says so. The outcome depends on the rows alone, not on their order or the number of threads.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mcpmill_core::{
     id::{ClusterId, ServerId, ToolId},
@@ -127,28 +124,41 @@ fn near_servers(tools: &[&Tool], near: &[usize]) -> BTreeMap<ServerId, ServerId>
 /// Pairs of words of the name and description, and each property with its type.
 fn shingles(tool: &Tool) -> BTreeSet<u64> {
     let text = format!("{} {}", tool.name, tool.description_text()).to_lowercase();
-    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
-    let mut out: BTreeSet<u64> = words.windows(2).map(|pair| hash(&("words", pair))).collect();
-    out.extend(words.first().map(|word| hash(&("word", word))));
+    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).flat_map(parts).collect();
+    let mut out: BTreeSet<u64> = words.windows(2).map(|pair| hash(&["words", pair[0], pair[1]])).collect();
+    out.extend(words.first().map(|word| hash(&["word", word])));
     let schema = tool.schema();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        out.insert(hash(&("property", name, property["type"].to_string())));
+        out.insert(hash(&["property", name, &property["type"].to_string()]));
     }
-    out.insert(hash(&"tool"));
+    out.insert(hash(&["tool"]));
     out
+}
+
+/// A word; in scripts that put no space between words, its letters.
+fn parts(word: &str) -> Vec<&str> {
+    let spaced = |c: char| c < '\u{2e80}';
+    if word.chars().all(spaced) { vec![word] } else { word.split_inclusive(|_| true).collect() }
 }
 
 /// One hash a band of the MinHash signature.
 fn bands(shingles: &BTreeSet<u64>) -> Vec<u64> {
-    let least = |seed: usize| shingles.iter().map(|s| hash(&(seed, s))).min().unwrap_or_default();
-    (0..BANDS).map(|band| hash(&(0..ROWS).map(|row| least(band * ROWS + row)).collect::<Vec<u64>>())).collect()
+    let least = |seed: usize| shingles.iter().map(|s| mixed(s ^ mixed(seed as u64 + 1))).min().unwrap_or_default();
+    (0..BANDS).map(|band| (0..ROWS).fold(0, |sum, row| mixed(sum ^ least(band * ROWS + row)))).collect()
 }
 
-/// SipHash with fixed keys: the same on every run.
-fn hash<T: Hash>(value: &T) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+/// FNV-1a over texts and what ends them, spread over all bits. Written out because clusters are kept on
+/// disk: the same in every release, on every machine.
+fn hash(texts: &[&str]) -> u64 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0xff]));
+    mixed(bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+}
+
+/// The last step of SplitMix64.
+fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 fn jaccard<T: Ord>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> f64 {

@@ -185,7 +185,7 @@ impl CagedConnector {
         let mut missing = Vec::new();
         for variable in &server.env {
             let name = variable.name.as_str();
-            if name.is_empty() || name.contains(['=', '\0']) {
+            if name.is_empty() || name.contains(['=', '/', '\0']) {
                 return Err(Failure::new(HarvestOutcome::Unsupported, format!("`{name}` is no name of a variable")));
             }
             match variable.value.clone().or_else(|| self.credentials.get(name).filter(|_| variable.secret).cloned()) {

@@ -152,7 +152,10 @@ fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, F
             "remote servers are off; they are reached only where that is switched on (`harvest.remote`)".to_owned(),
         ));
     };
-    let mut fill = Fill { connector, server, missing: Vec::new() };
+    let mut fill = Fill { connector, server, host: String::new(), missing: Vec::new() };
+    // Where it is must not depend on a credential, or a listing could have one sent wherever it likes.
+    fill.host = Url::parse(&fill.text(url, true)).ok().and_then(|url| Some(url.host_str()?.to_owned())).unwrap_or_default();
+    fill.missing.clear();
     let address = fill.text(url, true);
     let mut filled = HeaderMap::new();
     for header in headers {
@@ -183,6 +186,8 @@ fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, F
 struct Fill<'a> {
     connector: &'a CagedConnector,
     server: &'a ServerRecord,
+    /// The host its address names; empty until it is known, and then no credential is found.
+    host: String,
     missing: Vec<String>,
 }
 
@@ -199,10 +204,13 @@ impl Fill<'_> {
         }
     }
 
+    /// A credential is only sent to the host it was given for: what a listing of strangers calls
+    /// `{GITHUB_TOKEN}` says nothing about who gets it.
     fn credential(&mut self, name: &str) -> Option<String> {
-        let value = self.connector.credentials.get(name).cloned();
+        let bound = format!("{}/{name}", self.host);
+        let value = self.connector.credentials.get(&bound).cloned();
         if value.is_none() {
-            self.lacks(name);
+            self.lacks(&bound);
         }
         value
     }
