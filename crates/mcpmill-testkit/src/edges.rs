@@ -1,18 +1,20 @@
 //! Stand-ins for the edges of the world, for tests of one stage.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
 use mcpmill_core::{
     drive::{Context, Done, Sink, SinkError},
     edge::{
-        ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Exchange, Exchanges, Finish, Mode, RecordedChat, Recorder,
-        StoreError, Stored,
+        ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Exchange, Exchanges, Fetch, FetchError, FetchErrorKind,
+        FetchRequest, Finish, Mode, Page, RecordedChat, Recorder, StoreError, Stored,
     },
     event::Events,
     record::{Outcome, Usage},
 };
-use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// A store that forgets everything.
@@ -125,5 +127,64 @@ impl<O: Send> Sink<O> for Kept<O> {
     fn accept(&self, _: &str, done: Done<O>) -> Result<(), SinkError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(done);
         Ok(())
+    }
+}
+
+/// Pages by their address, as a site would serve them, and what was asked.
+#[derive(Default)]
+pub struct Pages {
+    pages: Mutex<HashMap<String, Result<Page, FetchErrorKind>>>,
+    asked: Mutex<Vec<FetchRequest>>,
+}
+
+impl Pages {
+    /// The pages of a fixture: `index` is the text of its `pages.json`, an object of addresses and files;
+    /// `read` gives the text of a file.
+    ///
+    /// # Panics
+    /// The index is no such object.
+    pub fn fixture(index: &str, read: impl Fn(&str) -> String) -> Self {
+        let index: HashMap<String, String> = serde_json::from_str(index).expect("pages.json maps addresses to files");
+        let pages = Self::default();
+        for (url, file) in &index {
+            pages.serve(url, &read(file));
+        }
+        pages
+    }
+
+    /// Serves a body at an address, in place of what was there.
+    pub fn serve(&self, url: &str, body: &str) {
+        let page = Page { url: url.to_owned(), body: body.to_owned(), ..Page::default() };
+        self.put(url, Ok(page));
+    }
+
+    /// Serves a body whose `Link` header names the next page.
+    pub fn serve_linked(&self, url: &str, body: &str, next: &str) {
+        let page = Page { url: url.to_owned(), body: body.to_owned(), next: Some(next.to_owned()), ..Page::default() };
+        self.put(url, Ok(page));
+    }
+
+    /// Fails at an address.
+    pub fn fail(&self, url: &str, kind: FetchErrorKind) {
+        self.put(url, Err(kind));
+    }
+
+    fn put(&self, url: &str, answer: Result<Page, FetchErrorKind>) {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).insert(url.to_owned(), answer);
+    }
+
+    /// The addresses that were asked for, in order.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|request| request.url.clone()).collect()
+    }
+}
+
+#[async_trait]
+impl Fetch for Pages {
+    async fn fetch(&self, request: &FetchRequest) -> Result<Page, FetchError> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = pages.get(&request.url).cloned().unwrap_or(Err(FetchErrorKind::NotFound(404)));
+        answer.map_err(|kind| FetchError { url: request.url.clone(), kind })
     }
 }

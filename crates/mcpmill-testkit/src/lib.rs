@@ -4,6 +4,6 @@ mod edges;
 mod model;
 mod records;
 
-pub use edges::{Forgetful, Kept, Scripted, context, recorder};
+pub use edges::{Forgetful, Kept, Pages, Scripted, context, recorder};
 pub use model::ScriptedEndpoint;
 pub use records::{sample, tool};

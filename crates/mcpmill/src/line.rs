@@ -19,7 +19,7 @@ use mcpmill_core::{
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    discover::discover,
+    discover::{CrawlContext, discover},
     export::{Sources, export},
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
@@ -160,7 +160,8 @@ impl Line {
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let print = self.fingerprint(Stage::Discover, &json!({ "marketplaces": ids, "limit": self.limit }), &files, &[])?;
         self.stage::<ServerRecord, _>(Stage::Discover.folder(), &print, false, async |cx, out| {
-            discover(&marketplaces, self.limit, cx, out).await.map_err(Failure::from)
+            let found = discover(&marketplaces, &CrawlContext::default(), self.limit, cx, out).await;
+            found.map(|discovered| discovered.summary).map_err(Failure::from)
         })
         .await
     }

@@ -6,7 +6,11 @@ use async_trait::async_trait;
 use mcpmill_core::record::{EnvVar, Launch, ServerRecord, Source};
 use serde::Deserialize;
 
-use super::{DeclarationError, Listing, Marketplace};
+use super::{
+    identity,
+    marketplace::{Counts, CrawlContext, CrawlError, Listing, Marketplace},
+    redact,
+};
 
 /// Entries that are read; a longer file is a mistake or an attack.
 const MOST_SERVERS: usize = 100_000;
@@ -71,25 +75,32 @@ impl Marketplace for FileMarketplace {
         &self.id
     }
 
-    async fn listings(&self) -> Result<Vec<Listing>, DeclarationError> {
-        Ok(self.listings.clone())
+    fn declared(&self) -> &[Listing] {
+        &self.listings
+    }
+
+    async fn crawl(&self, _: &CrawlContext, out: &mut (dyn FnMut(Listing) + Send + Sync)) -> Result<Counts, CrawlError> {
+        self.listings.iter().cloned().for_each(out);
+        Ok(Counts { added: self.listings.len() as u64, ..Counts::default() })
     }
 }
 
 fn listing(marketplace: &str, index: usize, value: toml::Value) -> Listing {
     let name = value.get("name").and_then(|n| n.as_str()).map_or_else(|| index.to_string(), str::to_owned);
     let entry: Result<Entry, _> = value.try_into();
-    Listing { id: format!("{marketplace}#{name}"), server: entry.map(|e| record(marketplace, e)).map_err(|e| e.to_string()) }
+    let server = entry.map(|e| record(marketplace, e)).map_err(|e| e.to_string());
+    let keys = server.as_ref().map(|server| identity::keys(server, None, None)).unwrap_or_default();
+    Listing { id: format!("{marketplace}#{name}"), server, keys, own: true }
 }
 
 fn record(marketplace: &str, entry: Entry) -> ServerRecord {
     let launch = Launch::Stdio { command: entry.command, args: entry.args };
     // A value under such a name is taken for a secret and left at the door.
-    let (hidden, open): (Vec<_>, Vec<_>) = entry.env.into_iter().partition(|(name, _)| names_a_secret(name));
+    let (hidden, open): (Vec<_>, Vec<_>) = entry.env.into_iter().partition(|(name, _)| redact::names_a_secret(name));
     let plain = open.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false, required: false });
     let hidden = hidden.into_iter().map(|(name, _)| name);
     let secret = entry.secrets.into_iter().chain(hidden).map(|name| EnvVar { name, value: None, secret: true, required: false });
-    ServerRecord {
+    let mut server = ServerRecord {
         id: ServerRecord::identify(&launch),
         name: entry.name,
         title: entry.title,
@@ -102,12 +113,9 @@ fn record(marketplace: &str, entry: Entry) -> ServerRecord {
         world: entry.world,
         flags: Vec::new(),
         listed_tools: None,
-    }
-}
-
-fn names_a_secret(name: &str) -> bool {
-    let name = name.to_uppercase();
-    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"].iter().any(|word| name.contains(word))
+    };
+    redact::clean(&mut server);
+    server
 }
 
 #[cfg(test)]
@@ -117,13 +125,13 @@ mod tests {
 
     const HEAD: &str = "kind = \"file\"\ntitle = \"mine\"\n";
 
-    #[tokio::test]
-    async fn reads_entries_and_reports_the_broken_one() {
+    #[test]
+    fn reads_entries_and_reports_the_broken_one() {
         let text = format!(
             "{HEAD}[[server]]\nname = \"time\"\ncommand = \"uvx\"\nargs = [\"mcp-server-time@1\"]\nenv = {{ A = \"1\", A_TOKEN = \"t0p\" }}\nsecrets = [\"KEY\"]\n\
              [[server]]\nname = \"odd\"\ncommand = \"npx\"\ncolour = \"red\"\n"
         );
-        let listings = parse("mine", &text).unwrap().listings().await.unwrap();
+        let listings = parse("mine", &text).unwrap().declared().to_vec();
         let server = listings[0].server.as_ref().unwrap();
         assert_eq!(listings[0].id, "mine#time");
         assert_eq!(server.env[1], EnvVar { name: "KEY".into(), value: None, secret: true, required: false });

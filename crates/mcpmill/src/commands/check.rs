@@ -148,7 +148,7 @@ fn finding(file: String, read: Result<Vec<String>, Failure>) -> Finding {
 /// Entries that cannot be read, launch lines that cannot be parsed, worlds that nobody declares.
 fn listings(marketplace: &dyn Marketplace, worlds: &[String]) -> Vec<String> {
     let mut faults = Vec::new();
-    for listing in futures::executor::block_on(marketplace.listings()).unwrap_or_default() {
+    for listing in marketplace.declared() {
         match &listing.server {
             Err(why) => faults.push(format!("{}: {why}", listing.id)),
             Ok(server) => {

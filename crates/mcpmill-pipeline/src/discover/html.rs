@@ -1,0 +1,96 @@
+//! Web pages: cards of a list, code of a detail page, the payload of a page of Next.js.
+
+use mcpmill_core::edge::Page;
+use regex::Regex;
+use scraper::{ElementRef, Html, Selector};
+use serde_json::{Map, Value};
+
+use super::{declare::Declaration, map, paging::joined};
+
+/// The entries of a page: one object a card, with the fields that the declaration names and `url`.
+/// A selector `url:PATTERN` takes the addresses of a sitemap instead; its groups `name` are fields.
+pub(super) fn entries(declaration: &Declaration, page: &Page) -> Vec<Value> {
+    let found = declaration.entries.iter().map(|place| match place.strip_prefix("url:") {
+        Some(pattern) => locations(pattern, &page.body),
+        None => cards(declaration, place, page),
+    });
+    found.into_iter().find(|entries| !entries.is_empty()).unwrap_or_default()
+}
+
+fn locations(pattern: &str, body: &str) -> Vec<Value> {
+    let (Ok(loc), Ok(pattern)) = (Regex::new(r"<loc>\s*([^<\s]+)\s*</loc>"), Regex::new(pattern)) else { return Vec::new() };
+    let entry = |url: &str| {
+        let found = pattern.captures(url)?;
+        let names = pattern.capture_names().flatten();
+        let mut fields: Map<String, Value> =
+            names.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().into()))).collect();
+        fields.insert("url".into(), url.into());
+        Some(Value::Object(fields))
+    };
+    loc.captures_iter(body).filter_map(|found| entry(&map::unescaped(&found[1]))).collect()
+}
+
+fn cards(declaration: &Declaration, place: &str, page: &Page) -> Vec<Value> {
+    let Ok(card) = Selector::parse(place) else { return Vec::new() };
+    let html = Html::parse_document(&page.body);
+    let entry = |element: ElementRef<'_>| {
+        let mut fields = Map::new();
+        for (name, places) in declaration.fields.named() {
+            let text = places.iter().filter(|p| !p.starts_with('/')).find_map(|place| text(element, place));
+            let text = text.map(|text| if name == "homepage" { joined(&page.url, &text).unwrap_or(text) } else { text });
+            fields.extend(text.map(|text| (name.to_owned(), Value::String(text))));
+        }
+        let slug = fields.get("homepage").and_then(Value::as_str).and_then(|url| url.trim_end_matches('/').rsplit('/').next());
+        let slug = slug.map(|slug| ("slug".to_owned(), Value::String(slug.to_owned())));
+        fields.extend(slug);
+        Value::Object(fields)
+    };
+    html.select(&card).map(entry).collect()
+}
+
+/// The text or attribute (`selector@attribute`) of the first hit; an empty selector is the card itself.
+fn text(card: ElementRef<'_>, place: &str) -> Option<String> {
+    let (css, attribute) = place.split_once('@').map_or((place, None), |(css, attribute)| (css, Some(attribute)));
+    let element = if css.is_empty() { card } else { card.select(&Selector::parse(css).ok()?).next()? };
+    let text = match attribute {
+        Some(name) => element.attr(name)?.to_owned(),
+        None => element.text().collect::<String>(),
+    };
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
+}
+
+/// The code blocks of a page that hold an `mcpServers` block, or the whole page when none does.
+pub(super) fn code(body: &str) -> Vec<String> {
+    let Ok(selector) = Selector::parse("pre code, pre, code, textarea") else { return Vec::new() };
+    let html = Html::parse_document(body);
+    let blocks = html.select(&selector).map(|element| element.text().collect::<String>());
+    let found: Vec<String> = blocks.filter(|text| text.contains("mcpServers")).take(20).collect();
+    if found.is_empty() { vec![body.to_owned()] } else { found }
+}
+
+/// The object under `key` in the flight payload of a page.
+pub(super) fn flight(body: &str, key: &str) -> Option<Value> {
+    let push = Regex::new(r#"self\.__next_f\.push\(\[1,\s*("(?:[^"\\]|\\.)*")\]\)"#).ok()?;
+    let pieces = push.captures_iter(body).filter_map(|found| serde_json::from_str::<String>(&found[1]).ok());
+    let payload: String = pieces.collect();
+    let quoted = format!("\"{key}\"");
+    payload.match_indices(&quoted).find_map(|(at, word)| {
+        let after = payload[at + word.len()..].trim_start().strip_prefix(':')?.trim_start();
+        serde_json::from_str(map::balanced(after)?).ok().filter(|_| after.starts_with('{'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::pick;
+
+    #[test]
+    fn a_payload_in_pieces_is_put_together() {
+        let body = r#"<script>self.__next_f.push([1,"a:{\"mcpServer\":{\"id\":7,\"na"])</script><script>self.__next_f.push([1,"me\":\"par\\\"cel\"}}"])</script>"#;
+        let found = flight(body, "mcpServer").unwrap();
+        assert_eq!((pick::member(&found, &["id"]), pick::member(&found, &["name"])), (Some("7".into()), Some("par\"cel".into())));
+        assert_eq!(flight(body, "other"), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Which listings are the same server, and what its one record says.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use mcpmill_core::{
+    launch::{self, Registry},
+    record::{Launch, ServerRecord},
+};
+use url::Url;
+
+use super::marketplace::Listing;
+
+/// Keys of a record: `npm:…`, `pypi:…`, `url:…`, `repo:…`, and `launch:…` when there is none of these.
+pub(super) fn keys(server: &ServerRecord, repository: Option<&str>, subfolder: Option<&str>) -> Vec<String> {
+    let mut keys: Vec<String> = match &server.launch {
+        Launch::Stdio { command, args } => launch::parse(command, args).ok().map(|p| package(&p)).into_iter().collect(),
+        Launch::StreamableHttp { url, .. } | Launch::Sse { url, .. } => remote(url).into_iter().collect(),
+        Launch::Unsupported { .. } => Vec::new(),
+    };
+    keys.extend(repository.and_then(|r| repo(r, subfolder)));
+    if keys.is_empty() {
+        keys.push(format!("launch:{}", server.id));
+    }
+    keys
+}
+
+fn package(package: &launch::Package) -> String {
+    let name = match package.registry {
+        Registry::Npm => format!("npm:{}", package.name.to_lowercase()),
+        Registry::Pypi => format!("pypi:{}", pep503(&package.name)),
+    };
+    // One package may hold several servers, each a program of its own.
+    package.bin.as_ref().filter(|bin| **bin != package.name).map_or_else(|| name.clone(), |bin| format!("{name}#{bin}"))
+}
+
+/// Runs of `-`, `_` and `.` are one `-`.
+fn pep503(name: &str) -> String {
+    name.to_lowercase().split(['-', '_', '.']).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+/// An address without what does not tell servers apart.
+fn remote(url: &str) -> Option<String> {
+    let parsed = Url::parse(url).ok()?;
+    let port = parsed.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let query = parsed.query().map(|query| format!("?{query}")).unwrap_or_default();
+    Some(format!("url:{}{port}{}{query}", parsed.host_str()?, parsed.path().trim_end_matches('/')))
+}
+
+/// `repo:host/owner/name[/folder]` of a repository's address, in the forms that are in use.
+pub(super) fn repo(address: &str, subfolder: Option<&str>) -> Option<String> {
+    let address = address.trim().trim_start_matches("git+").replacen("git@github.com:", "https://github.com/", 1);
+    let parsed = Url::parse(&address).ok()?;
+    let host = parsed.host_str()?.trim_start_matches("www.").to_lowercase();
+    let mut parts = parsed.path().split('/').filter(|part| !part.is_empty());
+    let (owner, name) = (parts.next()?.to_lowercase(), parts.next()?.trim_end_matches(".git").to_lowercase());
+    let rest: Vec<&str> = parts.collect();
+    let below = match rest.as_slice() {
+        ["tree" | "blob" | "src", _, folder @ ..] | ["-", "tree" | "blob", _, folder @ ..] => folder.join("/"),
+        _ => String::new(),
+    };
+    let folder = subfolder.map(|s| s.trim_matches(['/', '.'])).filter(|s| !s.is_empty()).map_or(below, str::to_owned);
+    let folder = if folder.is_empty() { folder } else { format!("/{}", folder.trim_matches('/')) };
+    Some(format!("repo:{host}/{owner}/{name}{folder}"))
+}
+
+/// Groups of listings that are one server, by their keys. Keeps 8 bytes a key.
+#[derive(Default)]
+pub(super) struct Groups {
+    parents: Vec<u32>,
+    named: HashMap<u64, u32>,
+    /// Keys of repositories with the listings that hold them.
+    repositories: BTreeMap<u64, Vec<u32>>,
+    /// What a listing is launched from: a package, a remote server.
+    kinds: Vec<u8>,
+    /// Keys of the user's own packages with the launches they have.
+    own: HashMap<u64, BTreeSet<String>>,
+    waiting: Vec<(u32, u64, String)>,
+}
+
+const PACKAGE: u8 = 1;
+const REMOTE: u8 = 2;
+
+impl Groups {
+    /// Adds the next listing.
+    pub(super) fn add(&mut self, listing: &Listing) {
+        let at = self.parents.len() as u32;
+        self.parents.push(at);
+        let mut kind = 0;
+        for key in &listing.keys {
+            let hash = hash(key);
+            if key.starts_with("repo:") {
+                self.repositories.entry(hash).or_default().push(at);
+                continue;
+            }
+            kind |= if key.starts_with("url:") { REMOTE } else { PACKAGE };
+            match listing.server.as_ref().ok().filter(|_| listing.own) {
+                Some(server) => {
+                    self.own.entry(hash).or_default().insert(server.id.to_string());
+                    self.waiting.push((at, hash, server.id.to_string()));
+                }
+                None => self.join(at, hash),
+            }
+        }
+        self.kinds.push(kind);
+    }
+
+    fn join(&mut self, at: u32, hash: u64) {
+        let first = *self.named.entry(hash).or_insert(at);
+        self.unite(first, at);
+    }
+
+    /// For every listing, the first one of its group.
+    pub(super) fn finish(mut self) -> Vec<u32> {
+        // A package that the user starts in two ways on purpose is two servers.
+        for (at, key, launch) in std::mem::take(&mut self.waiting) {
+            let one = self.own.get(&key).is_some_and(|launches| launches.len() == 1);
+            self.join(at, if one { key } else { hash(&format!("launch:{launch}")) });
+        }
+        for holders in std::mem::take(&mut self.repositories).into_values() {
+            self.by_repository(&holders);
+        }
+        (0..self.parents.len() as u32).map(|at| self.root(at)).collect()
+    }
+
+    /// One repository may hold many servers: listings are united by it only where at most one package
+    /// and one remote server claim it.
+    fn by_repository(&mut self, holders: &[u32]) {
+        let mut claims: BTreeMap<u32, u8> = BTreeMap::new();
+        for &holder in holders {
+            *claims.entry(self.root(holder)).or_default() |= self.kinds[holder as usize];
+        }
+        let of = |kind: u8| claims.values().filter(|claim| **claim & kind != 0).count();
+        let all = of(PACKAGE) <= 1 && of(REMOTE) <= 1;
+        let mut united = claims.iter().filter(|(_, claim)| all || **claim == 0).map(|(root, _)| *root);
+        let Some(first) = united.next() else { return };
+        united.for_each(|other| self.unite(first, other));
+    }
+
+    fn root(&mut self, mut at: u32) -> u32 {
+        while self.parents[at as usize] != at {
+            self.parents[at as usize] = self.parents[self.parents[at as usize] as usize];
+            at = self.parents[at as usize];
+        }
+        at
+    }
+
+    fn unite(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.parents[a.max(b) as usize] = a.min(b);
+    }
+}
+
+/// The first 8 bytes of a hash that is the same in every process.
+fn hash(key: &str) -> u64 {
+    let hex = mcpmill_core::canonical::sha256_hex(key);
+    u64::from_str_radix(&hex[..16], 16).unwrap_or_default()
+}
+
+/// The one record of a group. The order of `listings` does not matter.
+pub(super) fn merge(mut listings: Vec<Listing>) -> Option<ServerRecord> {
+    listings.sort_by_cached_key(|l| (rank(l), l.id.clone(), mcpmill_core::canonical::content_hash(l)));
+    let own = listings.first().is_some_and(|l| l.own);
+    let mut records = listings.into_iter().filter_map(|l| l.server.ok());
+    let mut best = records.next()?;
+    for other in records {
+        best.title = best.title.or(other.title);
+        best.description = best.description.or(other.description);
+        best.version = best.version.or(other.version);
+        best.licence = best.licence.or(other.licence);
+        best.listed_tools = best.listed_tools.or(other.listed_tools);
+        best.sources.extend(other.sources);
+        best.flags.extend(other.flags);
+        // What the user wrote is complete; a variable of a form that is not launched is none of ours.
+        let kin = std::mem::discriminant(&best.launch) == std::mem::discriminant(&other.launch);
+        if !own && kin {
+            let news = other.env.into_iter().filter(|v| best.env.iter().all(|known| known.name != v.name));
+            let news: Vec<_> = news.collect();
+            best.env.extend(news);
+        }
+    }
+    best.sources.sort_by(|a, b| (&a.marketplace, &a.url).cmp(&(&b.marketplace, &b.url)));
+    best.sources.dedup();
+    best.flags.sort();
+    best.flags.dedup();
+    Some(best)
+}
+
+/// The best listing is the lowest: what the user wrote, a pinned package, a package, a remote server, the rest.
+fn rank(listing: &Listing) -> u8 {
+    let Ok(server) = &listing.server else { return 9 };
+    match &server.launch {
+        _ if listing.own => 0,
+        Launch::Stdio { command, args } => match launch::parse(command, args) {
+            Ok(package) if package.version.is_some() => 1,
+            Ok(_) => 2,
+            Err(_) => 5,
+        },
+        Launch::StreamableHttp { .. } => 3,
+        Launch::Sse { .. } => 4,
+        Launch::Unsupported { .. } => 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_are_normalised() {
+        assert_eq!(pep503("Acme__Parcel.MCP"), "acme-parcel-mcp");
+        let forms = [
+            "git+https://github.com/Acme/Parcel.git",
+            "git@github.com:acme/parcel.git",
+            "https://www.github.com/acme/parcel/",
+            "ssh://git@github.com/acme/parcel",
+        ];
+        assert!(forms.iter().all(|form| repo(form, None).as_deref() == Some("repo:github.com/acme/parcel")));
+        let folder = Some("repo:github.com/acme/parcel/src/mail".to_owned());
+        assert_eq!(repo("https://github.com/acme/parcel/tree/main/src/mail", None), folder);
+        assert_eq!(repo("https://github.com/acme/parcel", Some("./src/mail/")), folder);
+        assert_eq!(remote("HTTPS://API.Acme.example:443/mcp/"), remote("https://api.acme.example/mcp"));
+        assert_ne!(remote("https://api.acme.example/a"), remote("https://api.acme.example/b"));
+        assert_eq!(repo("acme/parcel", None), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! `server.json` of the official registry and of those that speak like it, in all its ages.
+
+use mcpmill_core::record::{EnvVar, Launch};
+use serde_json::Value;
+
+use super::{Draft, at, none, package, remote};
+use crate::discover::{pick, redact};
+
+/// Registry and vendor metadata, newest first.
+const META: [&str; 4] = [
+    "/_meta/io.modelcontextprotocol.registry~1official",
+    "/_meta/com.pulsemcp~1server-version",
+    "/x-io.modelcontextprotocol.registry",
+    "/server/_meta/io.modelcontextprotocol.registry~1official",
+];
+
+pub(super) fn map(entry: &Value, mut draft: Draft) -> Result<Option<Draft>, String> {
+    let server = entry.get("server").unwrap_or(entry);
+    let meta = META.iter().find_map(|pointer| entry.pointer(pointer)).unwrap_or(&Value::Null);
+    let detail = server.get("version_detail").unwrap_or(&Value::Null);
+    if is_gone(entry) || is_superseded(&[meta, detail]) {
+        return Ok(None);
+    }
+    draft.version = pick::member(server, &["version"]).or_else(|| pick::member(detail, &["version"]));
+    let repository = at(server, "repository");
+    draft.repository = pick::member(repository, &["url"]).or(draft.repository);
+    draft.subfolder = pick::member(repository, &["subfolder"]).or(draft.subfolder);
+    draft.homepage = draft.homepage.or_else(|| draft.repository.clone());
+    let packages = pick::list(server, &["packages"]).iter().map(|p| of_package(p, draft.version.as_deref()));
+    let remotes = pick::list(server, &["remotes"]).iter().map(of_remote);
+    // The sort is stable: among equals the publisher's order counts.
+    let mut forms: Vec<(Launch, Vec<EnvVar>)> = packages.chain(remotes).collect();
+    forms.sort_by_key(|(launch, _)| rank(launch));
+    let name = draft.name.clone();
+    (draft.launch, draft.env) = forms.into_iter().next().unwrap_or_else(|| (none(&name), Vec::new()));
+    let tools = pick::list(server, &["packages", "remotes"]).iter().chain(pick::list(server, &["remotes"]));
+    draft.tools = draft.tools.or_else(|| tools.filter_map(|form| form.get("tools")).next().cloned());
+    Ok(Some(draft))
+}
+
+/// Whether an entry says that it is deleted.
+pub(in crate::discover) fn is_gone(entry: &Value) -> bool {
+    let server = entry.get("server").unwrap_or(entry);
+    let status = META.iter().find_map(|p| entry.pointer(p)?.get("status")).or_else(|| server.get("status"));
+    status.and_then(Value::as_str) == Some("deleted")
+}
+
+fn is_superseded(places: &[&Value]) -> bool {
+    let latest = places.iter().find_map(|place| place.get("isLatest").or_else(|| place.get("is_latest")));
+    latest.and_then(Value::as_bool) == Some(false)
+}
+
+fn rank(launch: &Launch) -> u8 {
+    match launch {
+        Launch::Stdio { args, .. } => u8::from(!args.iter().any(|a| a.contains("==") || a.trim_start_matches('@').contains('@'))),
+        Launch::StreamableHttp { .. } => 2,
+        Launch::Sse { .. } => 3,
+        Launch::Unsupported { .. } => 4,
+    }
+}
+
+fn of_package(form: &Value, version: Option<&str>) -> (Launch, Vec<EnvVar>) {
+    let kind = pick::member(form, &["registryType", "registry_type", "registry_name"]).unwrap_or_default();
+    let name = pick::member(form, &["identifier", "name"]).unwrap_or_default();
+    let own = pick::member(form, &["version"]);
+    let transport =
+        pick::member(at(form, "transport"), &["type"]).or_else(|| pick::member(form, &["transport_type", "transport"]));
+    let mut env: Vec<EnvVar> =
+        pick::list(form, &["environmentVariables", "environment_variables"]).iter().filter_map(input).collect();
+    if let Some(transport) = transport.filter(|t| t != "stdio") {
+        return (Launch::Unsupported { what: format!("package `{name}` that serves {transport}") }, env);
+    }
+    let runtime = arguments(pick::list(form, &["runtimeArguments", "runtime_arguments"]), &mut env);
+    let args = arguments(pick::list(form, &["packageArguments", "package_arguments"]), &mut env);
+    (package(&kind, &name, own.as_deref().or(version), &runtime, &args), env)
+}
+
+fn of_remote(form: &Value) -> (Launch, Vec<EnvVar>) {
+    let kind = pick::member(form, &["type", "transport_type", "transport"]).unwrap_or_default();
+    let url = pick::member(form, &["url"]).unwrap_or_default();
+    let headers = pick::list(form, &["headers"]).iter().filter_map(input).collect();
+    let mut env = Vec::new();
+    variables(form, &mut env);
+    (remote(&kind, &url, headers), env)
+}
+
+/// A variable or header with what it is filled with.
+fn input(form: &Value) -> Option<EnvVar> {
+    let name = pick::member(form, &["name"])?;
+    let secret = pick::flag(form, &["isSecret", "is_secret"]) || redact::names_a_secret(&name);
+    let value = pick::member(form, &["value", "default"]).filter(|_| !secret);
+    Some(EnvVar { name, value, secret, required: pick::flag(form, &["isRequired", "is_required"]) })
+}
+
+/// The members of `variables`, which stand in braces in a value or an address.
+fn variables(form: &Value, env: &mut Vec<EnvVar>) {
+    for (name, form) in form.get("variables").and_then(Value::as_object).into_iter().flatten() {
+        let secret = pick::flag(form, &["isSecret", "is_secret"]) || redact::names_a_secret(name);
+        let value = pick::member(form, &["value", "default"]).filter(|_| !secret);
+        env.push(EnvVar { name: name.clone(), value, secret, required: pick::flag(form, &["isRequired", "is_required"]) });
+    }
+}
+
+/// Arguments as words. What the user has to fill in is `{hint}` and a variable of that name; what nobody
+/// has to give is left out.
+fn arguments(forms: &[Value], env: &mut Vec<EnvVar>) -> Vec<String> {
+    let mut words = Vec::new();
+    for form in forms {
+        variables(form, env);
+        let name = pick::member(form, &["name"]);
+        let hint = pick::member(form, &["valueHint", "value_hint"]).or_else(|| name.clone());
+        let required = pick::flag(form, &["isRequired", "is_required"]);
+        let value = pick::member(form, &["value", "default"]);
+        let named = form.get("type").and_then(Value::as_str) == Some("named");
+        let wanted = value.is_none().then(|| hint.filter(|_| required)).flatten();
+        if let Some(hint) = &wanted {
+            let hint = hint.trim_start_matches('-');
+            let secret = pick::flag(form, &["isSecret", "is_secret"]) || redact::names_a_secret(hint);
+            env.push(EnvVar { name: hint.to_owned(), value: None, secret, required: true });
+        }
+        let value = value.or_else(|| wanted.map(|hint| format!("{{{}}}", hint.trim_start_matches('-'))));
+        let bare = named && pick::member(form, &["format"]).as_deref() == Some("boolean");
+        match (name.filter(|_| named), value) {
+            (Some(name), Some(value)) if bare && value == "true" => words.push(name),
+            (Some(_), Some(value)) if bare && value == "false" => {}
+            (Some(name), Some(value)) => words.extend([name, value]),
+            (Some(name), None) if form.get("value").is_some() || required => words.push(name),
+            (None, Some(value)) => words.push(value),
+            _ => {}
+        }
+    }
+    words
+}

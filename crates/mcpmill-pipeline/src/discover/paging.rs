@@ -1,0 +1,199 @@
+//! From one page of a source to the next.
+
+use std::collections::HashSet;
+
+use mcpmill_core::{edge::Page, text::shown};
+use serde_json::Value;
+use url::Url;
+
+use super::{
+    dates,
+    declare::{Declaration, Split, Style},
+    html, markdown,
+    marketplace::{CrawlContext, CrawlError, Kind},
+    pick,
+    source::Crawl,
+};
+
+/// The pages of one source.
+pub(super) struct Pages<'a> {
+    declaration: &'a Declaration,
+    today: i64,
+    left: u32,
+}
+
+/// A page that was read.
+struct Read {
+    entries: Vec<Value>,
+    body: Value,
+    next: Option<String>,
+}
+
+impl<'a> Pages<'a> {
+    pub(super) fn new(declaration: &'a Declaration, cx: &CrawlContext) -> Self {
+        Self { declaration, today: dates::day(&cx.now).unwrap_or(20_500), left: declaration.max_pages }
+    }
+
+    /// Hands every entry of every page to the crawl.
+    pub(super) async fn follow(mut self, crawl: &mut Crawl<'_>) -> Result<(), CrawlError> {
+        for start in &self.declaration.start {
+            let mut start = crawl.filled(start)?;
+            if let Some((parameter, since)) = crawl.since() {
+                start = pick::with_param(&start, parameter, since);
+            }
+            match &self.declaration.split {
+                Some(split) => self.split(&start, split, crawl).await?,
+                None => self.chain(start, None, crawl).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// One chain of pages from its first one, which may have been fetched already.
+    async fn chain(&mut self, start: String, first: Option<Read>, crawl: &mut Crawl<'_>) -> Result<(), CrawlError> {
+        let mut url = self.first(&start);
+        let mut known = HashSet::from([url.clone()]);
+        let (mut number, mut ready) = (self.declaration.paging.first, first);
+        loop {
+            let read = match ready.take() {
+                Some(read) => read,
+                None if !self.may_fetch(crawl) => return Ok(()),
+                None => read_page(crawl, &crawl.fetch(&url).await?)?,
+            };
+            let count = read.entries.len() as u64;
+            let next = self.next(&start, &url, &mut number, &read, crawl)?;
+            for entry in read.entries {
+                crawl.take(entry).await?;
+            }
+            let Some(next) = next.filter(|_| count > 0 || self.is_opaque()) else { return Ok(()) };
+            if !crawl.is_home(&next) {
+                return Err(crawl.fail("bad-cursor", format!("the next page is on another site: `{}`", shown(&next, 200))));
+            }
+            if !known.insert(next.clone()) {
+                return Err(crawl.fail("stuck-cursor", format!("`{}` was read before", shown(&next, 200))));
+            }
+            url = next;
+        }
+    }
+
+    /// Whether the source itself says where the end is: an empty page is none then.
+    fn is_opaque(&self) -> bool {
+        matches!(self.declaration.paging.style, Style::Cursor | Style::NextUrl | Style::LinkHeader)
+    }
+
+    fn may_fetch(&mut self, crawl: &mut Crawl<'_>) -> bool {
+        let may = self.left > 0 && !crawl.is_full();
+        self.left = self.left.saturating_sub(1);
+        crawl.counts.cut = crawl.counts.cut || !may;
+        may
+    }
+
+    fn first(&self, start: &str) -> String {
+        let paging = &self.declaration.paging;
+        match (&paging.param, paging.style) {
+            (Some(param), Style::Page | Style::Offset) => pick::with_param(start, param, &paging.first.to_string()),
+            _ => start.to_owned(),
+        }
+    }
+
+    /// The address of the page after this one.
+    fn next(
+        &self,
+        start: &str,
+        url: &str,
+        number: &mut u64,
+        read: &Read,
+        crawl: &Crawl<'_>,
+    ) -> Result<Option<String>, CrawlError> {
+        let paging = &self.declaration.paging;
+        if pick::value(&read.body, &paging.more).and_then(Value::as_bool) == Some(false) {
+            return Ok(None);
+        }
+        let param = paging.param.as_deref().unwrap_or_default();
+        let count = read.entries.len() as u64;
+        let short = paging.size.is_some_and(|size| count < size);
+        match paging.style {
+            Style::None => Ok(None),
+            Style::LinkHeader => Ok(read.next.clone()),
+            Style::Cursor => match pick::value(&read.body, &paging.next) {
+                None => Ok(None),
+                Some(Value::String(cursor)) if cursor.is_empty() => Ok(None),
+                Some(cursor @ (Value::String(_) | Value::Number(_))) => {
+                    Ok(pick::plain(cursor).map(|cursor| pick::with_param(start, param, &cursor)))
+                }
+                Some(other) => Err(crawl.fail("bad-cursor", format!("the next cursor is {}", shown(&other.to_string(), 100)))),
+            },
+            Style::NextUrl => match pick::text(&read.body, &paging.next) {
+                None => Ok(None),
+                Some(next) => joined(url, &next)
+                    .map(Some)
+                    .ok_or_else(|| crawl.fail("bad-cursor", format!("the next page is `{}`", shown(&next, 200)))),
+            },
+            Style::Page => {
+                let first = paging.first;
+                let total = pick::text(&read.body, &paging.total_pages).and_then(|pages| pages.parse::<u64>().ok());
+                *number += 1;
+                let ended = count == 0 || total.map_or(short, |total| *number >= total + first);
+                Ok((!ended).then(|| pick::with_param(start, param, &number.to_string())))
+            }
+            Style::Offset => {
+                *number += paging.size.unwrap_or(count);
+                Ok((count > 0 && !short).then(|| pick::with_param(start, param, &number.to_string())))
+            }
+        }
+    }
+
+    /// A search whose results are more than are shown is asked again for each half of its days.
+    async fn split(&mut self, start: &str, split: &Split, crawl: &mut Crawl<'_>) -> Result<(), CrawlError> {
+        let from = dates::day(&split.from).unwrap_or(self.today);
+        let mut ranges = vec![(from, self.today.max(from))];
+        while let Some((from, to)) = ranges.pop() {
+            if !self.may_fetch(crawl) {
+                return Ok(());
+            }
+            let url = start.replace("{from}", &dates::date(from)).replace("{to}", &dates::date(to));
+            let read = read_page(crawl, &crawl.fetch(&self.first(&url)).await?)?;
+            let total = pick::text(&read.body, &split.total).and_then(|total| total.parse::<u64>().ok()).unwrap_or(0);
+            if total > split.limit && from < to {
+                let middle = from + (to - from) / 2;
+                // The earlier half is on top.
+                ranges.extend([(middle + 1, to), (from, middle)]);
+                continue;
+            }
+            crawl.counts.cut = crawl.counts.cut || total > split.limit;
+            self.chain(url, Some(read), crawl).await?;
+        }
+        Ok(())
+    }
+}
+
+/// `next` as an address of the web, relative to the page it stands on.
+pub(super) fn joined(page: &str, next: &str) -> Option<String> {
+    let url = Url::parse(page).ok()?.join(next).ok()?;
+    matches!(url.scheme(), "http" | "https").then(|| url.to_string())
+}
+
+fn read_page(crawl: &Crawl<'_>, page: &Page) -> Result<Read, CrawlError> {
+    let declaration = crawl.declaration;
+    match declaration.kind {
+        Kind::Html => Ok(Read { entries: html::entries(declaration, page), body: Value::Null, next: page.next.clone() }),
+        Kind::MarkdownList => Ok(Read { entries: markdown::entries(&page.body), body: Value::Null, next: None }),
+        _ => json_page(crawl, page),
+    }
+}
+
+fn json_page(crawl: &Crawl<'_>, page: &Page) -> Result<Read, CrawlError> {
+    let mut body: Value = serde_json::from_str(&page.body).map_err(|error| {
+        let reason = if error.is_eof() && !page.body.trim().is_empty() { "cut-off" } else { "not-json" };
+        crawl.fail(reason, format!("`{}`: {error}", shown(&page.url, 200)))
+    })?;
+    let pointers = &crawl.declaration.entries;
+    let place = pointers.iter().find(|pointer| body.pointer(pointer).is_some_and(Value::is_array));
+    let Some(Value::Array(entries)) = place.and_then(|pointer| body.pointer_mut(pointer)).map(Value::take) else {
+        let said = body.get("error").map(|e| format!(" and says {}", shown(&e.to_string(), 200))).unwrap_or_default();
+        return Err(
+            crawl.fail("unknown-shape", format!("`{}` has no list at {}{said}", shown(&page.url, 200), pointers.join(", ")))
+        );
+    };
+    Ok(Read { entries, body, next: page.next.clone() })
+}

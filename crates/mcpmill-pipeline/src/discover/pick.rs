@@ -1,0 +1,99 @@
+//! Fields of an entry: the first of several places that holds something.
+
+use serde_json::Value;
+
+/// The first value at these pointers that is not null.
+pub(super) fn value<'a>(entry: &'a Value, pointers: &[String]) -> Option<&'a Value> {
+    pointers.iter().filter_map(|pointer| entry.pointer(pointer)).find(|value| !value.is_null())
+}
+
+/// The first text at these pointers that is not blank; numbers and booleans count as text.
+pub(super) fn text(entry: &Value, pointers: &[String]) -> Option<String> {
+    pointers.iter().filter_map(|pointer| entry.pointer(pointer)).find_map(plain)
+}
+
+/// A scalar as text, trimmed; `None` when it is blank.
+pub(super) fn plain(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+/// The text of the first of these members.
+pub(super) fn member(object: &Value, names: &[&str]) -> Option<String> {
+    names.iter().filter_map(|name| object.get(name)).find_map(plain)
+}
+
+/// The items of the first of these members that is a list.
+pub(super) fn list<'a>(object: &'a Value, names: &[&str]) -> &'a [Value] {
+    names.iter().find_map(|name| object.get(name)?.as_array()).map_or(&[], Vec::as_slice)
+}
+
+/// Whether one of these members is true.
+pub(super) fn flag(object: &Value, names: &[&str]) -> bool {
+    names.iter().filter_map(|name| object.get(name)).any(|value| value.as_bool() == Some(true))
+}
+
+/// `template` with `{name}` and `{/pointer}` filled from an entry, percent-encoded. A field that is not
+/// there is an error that names it.
+pub(super) fn fill(template: &str, entry: &Value, name: &str) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (field, tail) = after.split_once('}').ok_or("a brace is not closed")?;
+        let value = match field {
+            "name" => Some(name.to_owned()),
+            pointer if pointer.starts_with('/') => entry.pointer(pointer).and_then(plain),
+            // The variable of an address that the user fills in.
+            _ => None,
+        };
+        out.push_str(before);
+        match value {
+            Some(value) => out.push_str(&encode(&value)),
+            None if field.starts_with('/') => return Err(format!("the entry has no `{field}`")),
+            None => out.push_str(&format!("{{{field}}}")),
+        }
+        rest = tail;
+    }
+    Ok(out + rest)
+}
+
+/// Percent-encodes everything but letters, digits and `-._~`: a `/` is `%2F`.
+pub(super) fn encode(text: &str) -> String {
+    let byte = |b: u8| match b {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(b).to_string(),
+        _ => format!("%{b:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+/// `url` with a query parameter set.
+pub(super) fn with_param(url: &str, name: &str, value: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let others = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(name));
+    let pairs: Vec<String> = others.map(str::to_owned).chain([format!("{name}={}", encode(value))]).collect();
+    format!("{base}?{}", pairs.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_filled_and_encoded() {
+        let entry = json!({"a": {"slug": "x y"}});
+        assert_eq!(
+            fill("https://h/{name}/{/a/slug}?u={user}", &entry, "io.x/ä").unwrap(),
+            "https://h/io.x%2F%C3%A4/x%20y?u={user}"
+        );
+        assert!(fill("https://h/{/b}", &entry, "n").unwrap_err().contains("/b"));
+        assert_eq!(with_param("https://h/p?a=1&cursor=old", "cursor", "n:1"), "https://h/p?a=1&cursor=n%3A1");
+        assert_eq!(with_param("https://h/p", "page", "2"), "https://h/p?page=2");
+    }
+}

@@ -1,0 +1,54 @@
+use std::sync::Arc;
+
+use mcpmill_core::record::{Launch, OutcomeKind};
+use mcpmill_testkit::{Kept, Pages, context};
+
+use super::*;
+
+const STARTER: &str = include_str!("../../../../marketplaces/starter.toml");
+
+async fn run(sources: &[(&str, &str)], cx: &CrawlContext) -> (Discovered, Vec<Done<ServerRecord>>) {
+    let marketplaces: Vec<_> = sources.iter().map(|(id, text)| parse(id, text).unwrap()).collect();
+    let kept = Kept::default();
+    let found = discover(&marketplaces, cx, None, &context("1-discover"), &kept).await.unwrap();
+    (found, kept.ends())
+}
+
+fn with(pages: Pages) -> CrawlContext {
+    CrawlContext { fetch: Some(Arc::new(pages)), now: "2026-11-30T00:00:00Z".into(), ..CrawlContext::default() }
+}
+
+#[tokio::test]
+async fn equal_listings_are_rows_of_their_own_and_one_server() {
+    let text = "kind = \"file\"\ntitle = \"t\"\n".to_owned()
+        + &"[[server]]\nname = \"a\"\ncommand = \"npx\"\nargs = [\"a\"]\n".repeat(3);
+    let (found, ends) = run(&[("few", &text)], &CrawlContext::default()).await;
+    let ids: HashSet<&str> = ends.iter().map(|e| e.outcome.input_id.as_str()).collect();
+    assert_eq!((ids.len(), found.summary.kept, found.summary.dropped), (3, 1, 2));
+}
+
+#[tokio::test]
+async fn the_starter_roster_goes_through_the_door_as_it_is() {
+    let (found, ends) = run(&[("starter", STARTER)], &CrawlContext::default()).await;
+    let table: toml::Table = STARTER.parse().unwrap();
+    let servers = table["server"].as_array().unwrap();
+    assert_eq!(found.summary.kept as usize, servers.len());
+    for (server, end) in servers.iter().zip(&ends) {
+        let args = server.get("args").and_then(|a| a.as_array()).into_iter().flatten().map(|a| a.as_str().unwrap().to_owned());
+        let launch = Launch::Stdio { command: server["command"].as_str().unwrap().into(), args: args.collect() };
+        assert_eq!((&end.rows[0].launch, &end.rows[0].id), (&launch, &ServerRecord::identify(&launch)));
+        assert_eq!((end.rows[0].flags.len(), end.rows[0].description.as_deref()), (0, server["description"].as_str()));
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_may_not_be_read_is_a_row_and_the_others_go_on() {
+    let api =
+        "kind = \"json-api\"\ntitle = \"t\"\nstart = [\"https://a.example/s\"]\nentries = [\"/s\"]\nlaunch = \"registry\"\n";
+    let pages = Pages::default();
+    pages.fail("https://a.example/s", mcpmill_core::edge::FetchErrorKind::Refused("status 403".into()));
+    let (found, ends) = run(&[("api", api), ("starter", STARTER)], &with(pages)).await;
+    let last = &ends.last().unwrap().outcome;
+    assert_eq!((last.input_id.as_str(), last.outcome, last.reason.as_str()), ("api", OutcomeKind::Skipped, "source-refused"));
+    assert!(found.summary.kept > 20 && last.cause.as_deref().unwrap().contains("403"));
+}
