@@ -1,4 +1,5 @@
 //! Discovery over several sources and several times.
+#![allow(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::{
     collections::HashMap,

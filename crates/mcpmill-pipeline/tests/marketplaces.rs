@@ -1,5 +1,5 @@
 //! Every declaration of `marketplaces/` on its saved pages, and on pages with faults.
-#![allow(clippy::disallowed_methods, reason = "tests read the fixtures")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read the fixtures and fail by panics")]
 
 use std::{fs, path::PathBuf, sync::Arc};
 

@@ -13,7 +13,7 @@ pub(super) fn map(entry: &Value, draft: &mut Draft) {
     let found = entry.get("mcpServers").and_then(|block| configs(block).into_iter().next()).or_else(|| {
         let mut texts = Vec::new();
         strings(entry, &mut texts);
-        texts.into_iter().find_map(|text| search(text))
+        texts.into_iter().find_map(search)
     });
     match found {
         Some(config) => (draft.launch, draft.env) = (config.launch, config.env),

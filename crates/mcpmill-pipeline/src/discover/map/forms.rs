@@ -3,7 +3,7 @@
 use mcpmill_core::record::{EnvVar, Launch};
 use serde_json::{Map, Value, json};
 
-use super::{Draft, at, none, object_schema, package, remote, variable};
+use super::{Draft, at, none, package, remote, variable};
 use crate::discover::{
     declare::{Declaration, Mapper},
     identity, pick,
@@ -46,7 +46,7 @@ fn flat(arguments: &[Value]) -> Option<Value> {
         }
         properties.insert(name, property.into());
     }
-    Some(object_schema(properties, required))
+    Some(json!({ "type": "object", "properties": properties, "required": required }))
 }
 
 /// The properties of a schema as variables.

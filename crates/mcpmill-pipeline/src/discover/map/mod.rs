@@ -11,7 +11,7 @@ use mcpmill_core::{
     record::{EnvVar, Launch, ServerRecord, Source},
     text::shown,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     declare::{Declaration, Mapper},
@@ -169,9 +169,4 @@ pub(super) fn variable(name: &str, required: bool) -> EnvVar {
 pub(super) fn at<'a>(object: &'a Value, name: &str) -> &'a Value {
     static NULL: Value = Value::Null;
     object.get(name).unwrap_or(&NULL)
-}
-
-/// A schema that says only that arguments are an object with these properties.
-pub(super) fn object_schema(properties: serde_json::Map<String, Value>, required: Vec<Value>) -> Value {
-    json!({ "type": "object", "properties": properties, "required": required })
 }
