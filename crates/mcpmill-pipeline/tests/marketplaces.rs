@@ -128,7 +128,15 @@ async fn the_official_registry_in_all_its_ages() {
     let env: Vec<_> = parcel.env.iter().map(|v| (v.name.as_str(), v.value.as_deref(), v.secret, v.required)).collect();
     assert_eq!(env, [("PARCEL_KEY", None, true, true), ("PARCEL_MODE", Some("fast"), false, false), ("root", None, false, true)]);
     assert_eq!(parcel.sources[0].url.as_deref(), Some("https://acme.example"));
-    assert_eq!(found[0].keys, ["npm:parcel-mcp", "repo:github.com/acme-example/parcel/mcp"]);
+    assert_eq!(
+        found[0].keys,
+        [
+            "form:oci image `images.example/acme/parcel:1.2.0`",
+            "npm:parcel-mcp",
+            "repo:github.com/acme-example/parcel/mcp",
+            "url:{region}.acme.example/mcp",
+        ]
+    );
     let found = fixture("official-registry-v0").await;
     check(
         &found,

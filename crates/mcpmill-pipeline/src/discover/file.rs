@@ -89,7 +89,7 @@ fn listing(marketplace: &str, index: usize, value: toml::Value) -> Listing {
     let name = value.get("name").and_then(|n| n.as_str()).map_or_else(|| index.to_string(), str::to_owned);
     let entry: Result<Entry, _> = value.try_into();
     let server = entry.map(|e| record(marketplace, e)).map_err(|e| e.to_string());
-    let keys = server.as_ref().map(|server| identity::keys(server, None, None)).unwrap_or_default();
+    let keys = server.as_ref().map(|server| identity::keys(server, &[], None, None)).unwrap_or_default();
     Listing { id: format!("{marketplace}#{name}"), server, keys, own: true }
 }
 

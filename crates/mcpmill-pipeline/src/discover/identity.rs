@@ -10,18 +10,31 @@ use url::Url;
 
 use super::marketplace::Listing;
 
-/// Keys of a record: `npm:…`, `pypi:…`, `url:…`, `repo:…`, and `launch:…` when there is none of these.
-pub(super) fn keys(server: &ServerRecord, repository: Option<&str>, subfolder: Option<&str>) -> Vec<String> {
-    let mut keys: Vec<String> = match &server.launch {
-        Launch::Stdio { command, args } => launch::parse(command, args).ok().map(|p| package(&p)).into_iter().collect(),
-        Launch::StreamableHttp { url, .. } | Launch::Sse { url, .. } => remote(url).into_iter().collect(),
-        Launch::Unsupported { .. } => Vec::new(),
-    };
+/// Keys of a record: `npm:…`, `pypi:…`, `url:…`, `form:…` of what cannot be started but has a name,
+/// `repo:…`, and `launch:…` when there is none of these. `also` are further ways to start it.
+pub(super) fn keys(server: &ServerRecord, also: &[Launch], repository: Option<&str>, subfolder: Option<&str>) -> Vec<String> {
+    let mut keys: Vec<String> = [&server.launch].into_iter().chain(also).filter_map(form).collect();
     keys.extend(repository.and_then(|r| repo(r, subfolder)));
     if keys.is_empty() {
         keys.push(format!("launch:{}", server.id));
     }
+    keys.sort();
+    keys.dedup();
     keys
+}
+
+fn form(launch: &Launch) -> Option<String> {
+    match launch {
+        Launch::Stdio { command, args } => match launch::parse(command, args) {
+            Ok(parsed) => Some(package(&parsed)),
+            Err(_) => Some(format!("launch:{}", ServerRecord::identify(launch))),
+        },
+        Launch::StreamableHttp { url, .. } | Launch::Sse { url, .. } => remote(url),
+        Launch::Unsupported { what } if what.starts_with("oci ") || what.starts_with("nuget ") || what.starts_with("mcpb ") => {
+            Some(format!("form:{what}"))
+        }
+        Launch::Unsupported { .. } => None,
+    }
 }
 
 fn package(package: &launch::Package) -> String {

@@ -19,8 +19,8 @@ const SHAPES: [&str; 10] = [
     r"(\b)AIza[0-9A-Za-z_-]{30,}",
     r"(\b)eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){2}",
     r"(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
-    r"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]+@",
-    r"(?i)()[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}",
+    r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"']*:[^\s/@"']+@"#,
+    r"(?i)()[a-z0-9._%+-]+@(?:[a-z][a-z0-9-]*\.)+[a-z]{2,}\b",
 ];
 
 /// A value that follows a name: kept is the name, `$1`.
@@ -72,6 +72,8 @@ pub(super) fn clean(server: &mut ServerRecord) {
     for text in [&mut server.title, &mut server.description, &mut server.version, &mut server.licence, &mut server.listed_tools] {
         text.iter_mut().for_each(|text| door.text(text));
     }
+    // A secret that was cut out may take a quote with it.
+    server.listed_tools = server.listed_tools.take().filter(|tools| serde_json::from_str::<serde::de::IgnoredAny>(tools).is_ok());
     match &mut server.launch {
         Launch::Stdio { command, args } => {
             door.text(command);
@@ -203,7 +205,7 @@ mod tests {
         for plain in [
             "the bearer of good news",
             "set API_KEY to your key",
-            "npx -y @acme/pkg@1.2.3",
+            "npx -y @acme/pkg@1.2.3-beta.rc",
             "https://h.example/?token={token}",
             "mask-sk-1",
         ] {

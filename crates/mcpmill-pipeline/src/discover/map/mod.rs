@@ -37,6 +37,8 @@ pub(super) struct Draft {
     pub repository: Option<String>,
     pub subfolder: Option<String>,
     pub launch: Launch,
+    /// Further ways to start it.
+    pub also: Vec<Launch>,
     pub env: Vec<EnvVar>,
     pub tools: Option<Value>,
     pub own: bool,
@@ -55,6 +57,7 @@ impl Draft {
             repository: None,
             subfolder: None,
             launch: none(name),
+            also: Vec::new(),
             env: Vec::new(),
             tools: None,
             own: false,
@@ -80,7 +83,7 @@ impl Draft {
             listed_tools: tools.filter(|tools| tools.len() > 2 && tools.len() <= MOST_TOOLS),
         };
         redact::clean(&mut server);
-        let keys = identity::keys(&server, self.repository.as_deref(), self.subfolder.as_deref());
+        let keys = identity::keys(&server, &self.also, self.repository.as_deref(), self.subfolder.as_deref());
         Listing { id: format!("{marketplace}#{}", server.name), server: Ok(server), keys, own: self.own }
     }
 }

@@ -32,9 +32,11 @@ pub(super) fn map(entry: &Value, mut draft: Draft) -> Result<Option<Draft>, Stri
     let mut forms: Vec<(Launch, Vec<EnvVar>)> = packages.chain(remotes).collect();
     forms.sort_by_key(|(launch, _)| rank(launch));
     let name = draft.name.clone();
-    (draft.launch, draft.env) = forms.into_iter().next().unwrap_or_else(|| (none(&name), Vec::new()));
-    let tools = pick::list(server, &["packages", "remotes"]).iter().chain(pick::list(server, &["remotes"]));
-    draft.tools = draft.tools.or_else(|| tools.filter_map(|form| form.get("tools")).next().cloned());
+    let mut forms = forms.into_iter();
+    (draft.launch, draft.env) = forms.next().unwrap_or_else(|| (none(&name), Vec::new()));
+    draft.also = forms.map(|(launch, _)| launch).collect();
+    let mut tools = pick::list(server, &["packages"]).iter().chain(pick::list(server, &["remotes"]));
+    draft.tools = draft.tools.or_else(|| tools.find_map(|form| form.get("tools")).cloned());
     Ok(Some(draft))
 }
 
