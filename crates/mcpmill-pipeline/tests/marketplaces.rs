@@ -356,6 +356,6 @@ fn wrong_declarations_are_refused_offline() {
         let error = parse("glama", &good.replacen(from, to, 1)).err().unwrap_or_else(|| panic!("{to} was taken"));
         assert!(error.to_string().contains(said), "{error}");
     }
-    let so = text("mcp-so.toml").replace("h3\", \"/name", "h3[\", \"/name");
+    let so = text("mcp-so.toml").replace("h3\", \"/title", "h3[\", \"/title");
     assert!(parse("mcp-so", &so).err().unwrap().to_string().contains("no CSS selector"));
 }

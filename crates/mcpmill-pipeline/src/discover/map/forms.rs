@@ -110,6 +110,7 @@ pub(super) fn docker(entry: &Value, draft: &mut Draft) {
 }
 
 pub(super) fn mcpm(entry: &Value, draft: &mut Draft) {
+    let entry = entry.get("server").unwrap_or(entry);
     let installations = entry.get("installations").and_then(Value::as_object);
     let mut forms: Vec<&Value> = installations.into_iter().flatten().map(|(_, form)| form).collect();
     let rank = |form: &&Value| match pick::member(form, &["command"]).as_deref() {
