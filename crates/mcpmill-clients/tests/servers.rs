@@ -332,7 +332,7 @@ async fn what_cannot_be_started_is_said_at_once() {
     remote.launch = Launch::StreamableHttp { url: "https://host/mcp".to_owned(), headers: Vec::new() };
     assert_eq!(refused(&remote).await.outcome, HarvestOutcome::Unsupported);
     let mut secret = record("s", "npx", &["-y", "mcp-hello-world@1.1.2"]);
-    secret.env = vec![EnvVar { name: "API_KEY".to_owned(), value: None, secret: true, required: false }];
+    secret.env = vec![EnvVar { name: "API_KEY".to_owned(), value: None, secret: true, required: true }];
     let error = refused(&secret).await;
     assert_eq!((error.outcome, error.detail.as_str()), (HarvestOutcome::NeedsCredentials, "it needs `API_KEY`"));
     assert_eq!(error.to_string(), "failed to start server `s`: it needs `API_KEY`");

@@ -169,7 +169,7 @@ fn signature(tool: &Value) -> Value {
 }
 
 fn set(tools: &[Value]) -> BTreeSet<String> {
-    tools.iter().map(|tool| mcpmill_core::canonical::content_hash(tool)).collect()
+    tools.iter().map(mcpmill_core::canonical::content_hash).collect()
 }
 
 fn newest(runs: &Path) -> Result<PathBuf> {

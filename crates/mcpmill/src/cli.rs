@@ -69,7 +69,11 @@ pub enum Verb {
         new: bool,
     },
     /// Find servers in the marketplaces
-    Discover,
+    Discover {
+        /// Save every page that is fetched, without secrets, as a fixture of the tests; begins a new run
+        #[arg(long, value_name = "DIR")]
+        record: Option<PathBuf>,
+    },
     /// Start every server and keep its tools
     Harvest,
     /// Write instructions and calls for the tools

@@ -59,6 +59,8 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct Discover {
     pub marketplaces: Vec<String>,
+    pub incremental: bool,
+    pub values: BTreeMap<String, String>,
 }
 
 /// `[crawl]`

@@ -116,6 +116,12 @@ impl Declarations {
         Prompt::parse(id, text).map_err(|e| Failure::usage(e.to_string()).hint(format!("see prompts/{id}.md")))
     }
 
+    /// Whether the servers of a marketplace stand in its own file, so that nothing is asked for them.
+    pub fn is_file_marketplace(&self, id: &str) -> bool {
+        let text = self.text(&format!("marketplaces/{id}.toml")).unwrap_or_default();
+        text.parse::<toml::Table>().is_ok_and(|table| table.get("kind").and_then(toml::Value::as_str) == Some("file"))
+    }
+
     /// A marketplace by its id.
     ///
     /// # Errors

@@ -9,17 +9,18 @@ use std::{
     },
 };
 
+use mcpmill_clients::cage::npm_registry;
 use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Pace, Sink, StageError},
-    edge::{Exchanges, Mode, RecordedEmbedder, Recorder, WorldSpec},
+    edge::{Exchanges, Fetch, Mode, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
     record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    discover::{CrawlContext, discover},
+    discover::{CrawlContext, Snapshots, discover},
     export::{Sources, export},
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
@@ -45,7 +46,10 @@ use crate::{
     declarations::Declarations,
     edges::{Edges, embedder_name, model_of},
     error::{Exit, Failure},
-    publish, speed,
+    publish,
+    run::now_rfc3339,
+    sources::{DiskFiles, DiskSnapshots, RecordedFetch, SavedPages},
+    speed,
     stage::Stage,
 };
 
@@ -82,6 +86,8 @@ pub struct Line {
     pub cancel: CancellationToken,
     /// `--limit`: rows of discover that are taken.
     pub limit: Option<usize>,
+    /// `discover --record`: where pages are saved.
+    pub record: Option<PathBuf>,
     recorder: Arc<Recorder>,
     embedder: OnceCell<RecordedEmbedder>,
     worked: AtomicBool,
@@ -111,6 +117,7 @@ impl Line {
             events,
             cancel,
             limit,
+            record: None,
             recorder,
             embedder: OnceCell::new(),
             worked: AtomicBool::new(false),
@@ -160,10 +167,38 @@ impl Line {
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let print = self.fingerprint(Stage::Discover, &json!({ "marketplaces": ids, "limit": self.limit }), &files, &[])?;
         self.stage::<ServerRecord, _>(Stage::Discover.folder(), &print, false, async |cx, out| {
-            let found = discover(&marketplaces, &CrawlContext::default(), self.limit, cx, out).await;
+            let crawl = self.crawl_context().await?;
+            let found = Box::pin(discover(&marketplaces, &crawl, self.limit, cx, out)).await;
             found.map(|discovered| discovered.summary).map_err(Failure::from)
         })
         .await
+    }
+
+    /// What discover has of the world. Sources that stand in their own file need nothing of it.
+    async fn crawl_context(&self) -> Result<CrawlContext, Failure> {
+        let config = &self.config;
+        let own = config.discover.marketplaces.iter().all(|id| self.declarations.is_file_marketplace(id));
+        if own {
+            return Ok(CrawlContext::default());
+        }
+        let replay = config.mode == Mode::Replay;
+        let mut fetch: Arc<dyn Fetch> = Arc::new(RecordedFetch::new(self.edges.crawler()?, Arc::clone(&self.recorder)));
+        if let Some(folder) = &self.record {
+            fetch = Arc::new(SavedPages::new(fetch, folder)?);
+        }
+        let mut values = config.discover.values.clone();
+        if !replay && !values.contains_key("npm_registry") {
+            values.extend(npm_registry().await.map(|registry| ("npm_registry".to_owned(), registry)));
+        }
+        // A snapshot is of another time than what is replayed.
+        let keeps = config.discover.incremental && !replay && self.record.is_none();
+        Ok(CrawlContext {
+            fetch: Some(fetch),
+            files: Some(Arc::new(DiskFiles)),
+            snapshots: keeps.then(|| Arc::new(DiskSnapshots::new(&config.cache_dir)) as Arc<dyn Snapshots>),
+            now: now_rfc3339(),
+            values,
+        })
     }
 
     async fn harvest(&self) -> Result<StageInfo, Failure> {

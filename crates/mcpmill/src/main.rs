@@ -11,6 +11,7 @@ mod publish;
 mod report;
 mod reporter;
 mod run;
+mod sources;
 mod speed;
 mod stage;
 

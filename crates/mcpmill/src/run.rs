@@ -44,6 +44,8 @@ pub struct Setup {
     pub declarations: Declarations,
     /// Flags.
     pub global: Global,
+    /// `discover --record`: where pages are saved.
+    pub record: Option<PathBuf>,
 }
 
 impl Setup {
@@ -67,7 +69,7 @@ impl Setup {
         } else {
             absolute(&here, &config.exchange_store)
         };
-        Ok(Self { config, declarations: Declarations::load(&here)?, global })
+        Ok(Self { config, declarations: Declarations::load(&here)?, global, record: None })
     }
 }
 
@@ -141,10 +143,11 @@ pub async fn in_run(
         let count = setup.declarations.from_folder.len();
         events.note(format!("{count} declarations of this folder replace or add to the built-in ones"));
     }
-    let Setup { config, declarations, global } = setup;
+    let Setup { config, declarations, global, record } = setup;
     let edges = Edges::new(&config, global.unsandboxed, global.offline);
     let datasets = config.export.datasets.clone();
     let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit)?;
+    line.record = record;
     let outcome = work(&mut line).await;
     // What ended the work is told before what is wrong with the report.
     let outcome = outcome.and(report::write(&line.run, &datasets));
@@ -246,6 +249,13 @@ fn shareable(config: &Config) -> String {
         }
     }
     config.to_toml()
+}
+
+/// This moment in RFC 3339, UTC, by the second.
+pub fn now_rfc3339() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (day, rest) = (seconds / 86_400, seconds % 86_400);
+    format!("{}T{:02}:{:02}:{:02}Z", date_of(day), rest / 3_600, rest / 60 % 60, rest % 60)
 }
 
 /// The date of today, UTC, as `YYYY-MM-DD`.

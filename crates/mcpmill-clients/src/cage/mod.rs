@@ -26,6 +26,7 @@ use mcpmill_core::edge::{Confined, Limits, Process, ProcessEnd};
 
 pub use error::{CageError, CageErrorKind};
 pub use host::{Host, Interpreter};
+pub use outside::npm_registry;
 pub use removal::remove_tree;
 pub use run::Input;
 pub use running::Running;

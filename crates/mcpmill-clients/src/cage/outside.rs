@@ -14,6 +14,11 @@ const CA_VARIABLES: [&str; 6] =
 const PROXY_VARIABLES: [&str; 8] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"];
 
+/// The registry the npm client is set to, when it can be asked.
+pub async fn npm_registry() -> Option<String> {
+    npm_value(ask(Path::new("npm"), &["config", "get", "registry"]).await).filter(|address| !carries_user_info(address))
+}
+
 /// What an installer gets of the host's network settings. It holds no secret: an address with user
 /// information is left out.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -44,7 +44,7 @@ mod tests {
         fs::create_dir_all(world.join("a/b")).unwrap();
         fs::write(world.join("a/b/file"), "x").unwrap();
         for closed in ["a/b", "a"] {
-            fs::set_permissions(world.join(closed), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(world.join(closed), fs::Permissions::from_mode(0o000)).unwrap();
         }
         remove_tree(&world).unwrap();
         assert!(!world.exists());

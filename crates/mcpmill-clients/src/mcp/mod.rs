@@ -176,7 +176,7 @@ impl CagedConnector {
             ..Failure::new(HarvestOutcome::InstallFailed, e.to_string())
         })?;
         let Installation { mut command, env: own, .. } = installed.clone();
-        command.extend(package.args);
+        command.extend(package.args.iter().map(|arg| filled(arg, &env)));
         Ok(Program { name: server.name.clone(), command, env: [own, env].concat(), binds: installed.binds() })
     }
 
@@ -188,9 +188,9 @@ impl CagedConnector {
             if name.is_empty() || name.contains(['=', '/', '\0']) {
                 return Err(Failure::new(HarvestOutcome::Unsupported, format!("`{name}` is no name of a variable")));
             }
-            match variable.value.clone().or_else(|| self.credentials.get(name).filter(|_| variable.secret).cloned()) {
+            match variable.value.clone().or_else(|| self.credentials.get(name).cloned()) {
                 Some(value) => env.push((name.to_owned(), value)),
-                None if variable.secret => missing.push(format!("`{name}`")),
+                None if variable.required => missing.push(format!("`{name}`")),
                 None => {}
             }
         }
@@ -302,6 +302,15 @@ impl Connector for CagedConnector {
         let program = self.prepare(server).await.map_err(|failure| self.told(failure, &server.name))?;
         self.start(&program, world).await
     }
+}
+
+/// An argument with the values of variables in it: `{name}` in registries, `${name}` elsewhere.
+fn filled(arg: &str, env: &[(String, String)]) -> String {
+    let mut filled = arg.to_owned();
+    for (name, value) in env.iter().filter(|_| arg.contains('{')) {
+        filled = filled.replace(&format!("${{{name}}}"), value).replace(&format!("{{{name}}}"), value);
+    }
+    filled
 }
 
 /// Why there is no connection.

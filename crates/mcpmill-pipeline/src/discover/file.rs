@@ -99,7 +99,7 @@ fn record(marketplace: &str, entry: Entry) -> ServerRecord {
     let (hidden, open): (Vec<_>, Vec<_>) = entry.env.into_iter().partition(|(name, _)| redact::names_a_secret(name));
     let plain = open.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false, required: false });
     let hidden = hidden.into_iter().map(|(name, _)| name);
-    let secret = entry.secrets.into_iter().chain(hidden).map(|name| EnvVar { name, value: None, secret: true, required: false });
+    let secret = entry.secrets.into_iter().chain(hidden).map(|name| EnvVar { name, value: None, secret: true, required: true });
     let mut server = ServerRecord {
         id: ServerRecord::identify(&launch),
         name: entry.name,
@@ -134,8 +134,8 @@ mod tests {
         let listings = parse("mine", &text).unwrap().declared().to_vec();
         let server = listings[0].server.as_ref().unwrap();
         assert_eq!(listings[0].id, "mine#time");
-        assert_eq!(server.env[1], EnvVar { name: "KEY".into(), value: None, secret: true, required: false });
-        assert_eq!(server.env[2], EnvVar { name: "A_TOKEN".into(), value: None, secret: true, required: false });
+        assert_eq!(server.env[1], EnvVar { name: "KEY".into(), value: None, secret: true, required: true });
+        assert_eq!(server.env[2], EnvVar { name: "A_TOKEN".into(), value: None, secret: true, required: true });
         assert_eq!(listings[1].id, "mine#odd");
         assert!(listings[1].server.as_ref().unwrap_err().contains("colour"));
     }

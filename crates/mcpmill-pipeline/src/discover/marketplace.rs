@@ -118,6 +118,7 @@ impl CrawlError {
             FetchErrorKind::Status(_) => "bad-status",
             FetchErrorKind::NotPublic(_) | FetchErrorKind::BadUrl(_) => "bad-url",
             FetchErrorKind::TooLarge(_) => "too-large",
+            FetchErrorKind::Unreadable(_) => "unreadable-page",
             FetchErrorKind::TimedOut => "timed-out",
             FetchErrorKind::Network(_) => "network",
             FetchErrorKind::Offline => "offline",

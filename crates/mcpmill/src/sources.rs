@@ -1,0 +1,242 @@
+//! What discover has of the world: pages behind the exchange store, files of the user's, and what the
+//! crawl before this one found.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use mcpmill_core::{
+    canonical::sha256_hex,
+    edge::{ExchangeError, ExchangeKind, Fetch, FetchError, FetchErrorKind, FetchRequest, Page, Recorder},
+};
+use mcpmill_pipeline::discover::{Files, Listing, Snapshot, Snapshots, redact};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::error::{Exit, Failure};
+
+/// Bytes of a file of the user's.
+const LARGEST_FILE: u64 = 16 << 20;
+/// Files of a folder, and levels below it.
+const MOST_FILES: usize = 200_000;
+const DEEPEST: usize = 12;
+
+/// Pages that go through the exchange store: a run asks for a page once, however often it is killed, and a
+/// replay asks nobody.
+pub struct RecordedFetch {
+    inner: Arc<dyn Fetch>,
+    recorder: Arc<Recorder>,
+}
+
+impl RecordedFetch {
+    /// Records what `inner` brings.
+    pub fn new(inner: Arc<dyn Fetch>, recorder: Arc<Recorder>) -> Self {
+        Self { inner, recorder }
+    }
+}
+
+#[async_trait]
+impl Fetch for RecordedFetch {
+    async fn fetch(&self, request: &FetchRequest) -> Result<Page, FetchError> {
+        let fail = |kind| FetchError { url: request.url.clone(), kind };
+        let live = || async { self.inner.fetch(request).await.map(|page| json!(page)) };
+        match self.recorder.ask(ExchangeKind::Fetch, &json!(request), |_| true, live).await {
+            Ok(recorded) => serde_json::from_value(recorded.reply).map_err(|e| fail(FetchErrorKind::Cache(e.to_string()))),
+            Err(ExchangeError::Live(error)) => Err(error),
+            Err(ExchangeError::NotRecorded { .. }) => Err(fail(FetchErrorKind::Offline)),
+            Err(ExchangeError::Store(error)) => Err(fail(FetchErrorKind::Cache(error.to_string()))),
+        }
+    }
+}
+
+/// Saves every page, without secrets, in the form of a fixture: `pages.json` names the file of every
+/// address.
+pub struct SavedPages {
+    inner: Arc<dyn Fetch>,
+    folder: PathBuf,
+    saved: Mutex<BTreeMap<String, String>>,
+}
+
+impl SavedPages {
+    /// Saves into `folder`, which is made.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new(inner: Arc<dyn Fetch>, folder: &Path) -> Result<Self, Failure> {
+        let fail = |e: io::Error| Failure::new(Exit::Usage, format!("failed to make `{}`: {e}", folder.display()));
+        fs::create_dir_all(folder).map_err(fail)?;
+        Ok(Self { inner, folder: folder.to_owned(), saved: Mutex::default() })
+    }
+
+    fn save(&self, request: &FetchRequest, page: &Page) -> io::Result<()> {
+        let clean = |text: &str| redact(text).unwrap_or_else(|| text.to_owned());
+        let ending = match page.content_type.as_deref() {
+            Some("application/json") => "json",
+            Some("text/html") => "html",
+            Some("application/xml" | "text/xml") => "xml",
+            _ => "txt",
+        };
+        let name = format!("{}.{ending}", &sha256_hex(&request.url)[..16]);
+        fs::write(self.folder.join(&name), clean(&page.body))?;
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved.insert(clean(&request.url), name);
+        fs::write(self.folder.join("pages.json"), format!("{:#}\n", json!(*saved)))
+    }
+}
+
+#[async_trait]
+impl Fetch for SavedPages {
+    async fn fetch(&self, request: &FetchRequest) -> Result<Page, FetchError> {
+        let page = self.inner.fetch(request).await?;
+        let failed = |e: io::Error| FetchError { url: request.url.clone(), kind: FetchErrorKind::Cache(e.to_string()) };
+        self.save(request, &page).map_err(failed)?;
+        Ok(page)
+    }
+}
+
+/// The user's files. Links are not followed: a checkout may hold one that leads out of it.
+pub struct DiskFiles;
+
+impl Files for DiskFiles {
+    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+        let root = Path::new(folder);
+        let (mut files, mut open) = (Vec::new(), vec![(root.to_owned(), 0)]);
+        while let Some((path, depth)) = open.pop() {
+            let entries = fs::read_dir(&path).map_err(|e| format!("`{}`: {e}", path.display()))?;
+            for entry in entries.flatten() {
+                let Ok(kind) = entry.file_type() else { continue };
+                if kind.is_dir() && depth < DEEPEST && entry.file_name() != ".git" {
+                    open.push((entry.path(), depth + 1));
+                } else if kind.is_file()
+                    && let Some(name) = entry.path().strip_prefix(root).ok().and_then(Path::to_str)
+                {
+                    files.push(name.to_owned());
+                }
+                if files.len() > MOST_FILES {
+                    return Err(format!("`{folder}` holds more than {MOST_FILES} files"));
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    fn read(&self, path: &str) -> Result<String, String> {
+        let fail = |e: io::Error| format!("`{path}`: {e}");
+        let meta = fs::metadata(path).map_err(fail)?;
+        if !meta.is_file() || meta.len() > LARGEST_FILE {
+            return Err(format!("`{path}` is no file of at most {} MB", LARGEST_FILE >> 20));
+        }
+        fs::read_to_string(path).map_err(fail)
+    }
+}
+
+/// Snapshots as packed files of the cache, one a marketplace.
+pub struct DiskSnapshots {
+    folder: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    format: u32,
+    at: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    key: String,
+    hash: String,
+    listing: Listing,
+}
+
+/// Raised when snapshots of an earlier mcpmill cannot be used: everything is fetched once more then.
+const FORMAT: u32 = 1;
+
+impl DiskSnapshots {
+    /// Snapshots below a cache folder.
+    pub fn new(cache: &Path) -> Self {
+        Self { folder: cache.join("crawls") }
+    }
+
+    fn path(&self, marketplace: &str) -> PathBuf {
+        self.folder.join(format!("{marketplace}.jsonl.zst"))
+    }
+
+    fn read(&self, marketplace: &str) -> io::Result<Option<Snapshot>> {
+        let file = fs::File::open(self.path(marketplace))?;
+        let mut lines = BufReader::new(zstd::Decoder::new(file)?).lines();
+        let head: Option<Head> = lines.next().transpose()?.and_then(|line| serde_json::from_str(&line).ok());
+        let Some(head) = head.filter(|head| head.format == FORMAT) else { return Ok(None) };
+        let mut snapshot = Snapshot::new(&head.at);
+        for line in lines {
+            let line: Line = serde_json::from_str(&line?).map_err(io::Error::other)?;
+            snapshot.push(&line.key, &line.hash, &line.listing);
+        }
+        Ok(Some(snapshot))
+    }
+
+    fn write(&self, marketplace: &str, snapshot: &Snapshot) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let path = self.path(marketplace);
+        let partial = path.with_extension("partial");
+        let mut packed = zstd::Encoder::new(fs::File::create(&partial)?, 3)?;
+        writeln!(packed, "{}", json!(Head { format: FORMAT, at: snapshot.at.clone() }))?;
+        for (key, hash) in snapshot.keys() {
+            let Some(listing) = snapshot.listing(key) else { continue };
+            writeln!(packed, "{}", json!(Line { key: key.to_owned(), hash: hash.to_owned(), listing }))?;
+        }
+        packed.finish()?.sync_all()?;
+        fs::rename(partial, path)
+    }
+}
+
+impl Snapshots for DiskSnapshots {
+    fn load(&self, marketplace: &str) -> Option<Snapshot> {
+        self.read(marketplace).ok().flatten()
+    }
+
+    fn save(&self, marketplace: &str, snapshot: Snapshot) {
+        if let Err(e) = self.write(marketplace, &snapshot) {
+            eprintln!("the next crawl of {marketplace} will fetch everything: its snapshot cannot be kept: {e}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_survive_and_damaged_ones_are_none() {
+        let cache = tempfile::tempdir().unwrap();
+        let kept = DiskSnapshots::new(cache.path());
+        assert!(kept.load("m").is_none());
+        let mut snapshot = Snapshot::new("2026-01-31T00:00:00Z");
+        let listing = Listing { id: "m#a".into(), server: Err("broken".into()), keys: vec!["npm:a".into()], own: false };
+        snapshot.push("a", "h1", &listing);
+        kept.save("m", snapshot);
+        let again = kept.load("m").unwrap();
+        assert_eq!((again.at.as_str(), again.hash("a"), again.listing("a")), ("2026-01-31T00:00:00Z", Some("h1"), Some(listing)));
+        let path = kept.path("m");
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(kept.load("m").is_none());
+    }
+
+    #[test]
+    fn files_are_listed_without_links() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("a/.git")).unwrap();
+        fs::write(folder.path().join("a/x.json"), "{}").unwrap();
+        fs::write(folder.path().join("a/.git/config"), "").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("a/link")).unwrap();
+        let root = folder.path().to_str().unwrap();
+        assert_eq!(DiskFiles.list(root).unwrap(), ["a/x.json"]);
+        assert_eq!(DiskFiles.read(&format!("{root}/a/x.json")).unwrap(), "{}");
+        assert!(DiskFiles.read(root).is_err());
+    }
+}
