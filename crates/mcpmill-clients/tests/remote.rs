@@ -218,10 +218,11 @@ async fn connector() -> CagedConnector {
     CagedConnector::new(cage, installer, folder.join("none")).with_limits(limits())
 }
 
-/// Reaches this host of the loopback and no other.
+/// Reaches this host of the loopback, and one that is not there.
 fn reach(remote: &Remote) -> Option<Reach> {
     let host = remote.url.trim_start_matches("http://").trim_end_matches("/mcp");
-    Some(Reach::new(vec![host.to_owned()]).unwrap())
+    // Nobody listens at the second one.
+    Some(Reach::new(vec![host.to_owned(), "127.0.0.1:1".to_owned()]).unwrap())
 }
 
 fn record(launch: Launch) -> ServerRecord {
@@ -351,7 +352,7 @@ async fn remote_servers_are_off_until_they_are_switched_on() {
     assert_eq!(error.outcome, HarvestOutcome::Unsupported);
     assert!(error.detail.starts_with("remote servers are off"), "{error}");
     assert!(remote.asked().is_empty());
-    let elsewhere = Some(Reach::new(vec!["127.0.0.1:1".into()]).unwrap());
+    let elsewhere = Some(Reach::new(vec!["127.0.0.1:2".into()]).unwrap());
     let launch = Launch::StreamableHttp { url: remote.url.clone(), headers: Vec::new() };
     let refused = connector().await.with_remote(elsewhere).connect(&record(launch), &WorldSpec::default()).await;
     assert_eq!(refused.err().unwrap().detail, "its address is not a public one");

@@ -39,6 +39,11 @@ impl Schema {
     }
 }
 
+/// What is wrong with a schema under JSON Schema 2020-12, whatever draft it names; `None` when nothing is.
+pub fn fault_2020_12(schema: &Value) -> Option<String> {
+    jsonschema::draft202012::meta::validate(schema).err().map(|e| e.to_string())
+}
+
 /// Names of the required properties of an object schema, in the server's order.
 pub fn required(schema: &Value) -> Vec<String> {
     let names = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mcpmill_core::{
-    id::{ClusterId, ServerId, ToolId},
-    record::Tool,
+    id::{ClusterId, ServerId},
+    record::{Tool, Twin},
 };
 use rayon::prelude::*;
 
@@ -20,24 +20,6 @@ const ROWS: usize = 4;
 
 /// Members of a bucket that are compared with its first few, so that a bucket of many costs no square.
 const COMPARED: usize = 8;
-
-/// Which copies a tool has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Twin {
-    /// The tool.
-    pub tool_id: ToolId,
-    /// Its server.
-    pub server_id: ServerId,
-    /// Shared by tools of equal name, description and canonical schema.
-    pub exact_id: ClusterId,
-    /// Shared by near tools; exact copies are near.
-    pub near_id: ClusterId,
-    /// Shared by near servers, named by the smallest id.
-    pub server_cluster: ServerId,
-    /// True for one tool of each near cluster: an open licence first, then the longest description and
-    /// schema, then the smallest id.
-    pub keeper: bool,
-}
 
 /// Finds the twins among `tools`, by tool id; `licensed` says which servers have a known open licence.
 pub fn twins(tools: &[Tool], licensed: impl Fn(&ServerId) -> bool) -> Vec<Twin> {
@@ -191,6 +173,7 @@ impl Union {
 
 #[cfg(test)]
 mod tests {
+    use mcpmill_core::id::ToolId;
     use serde_json::json;
 
     use super::*;

@@ -16,7 +16,7 @@ use mcpmill_core::{
     edge::{Exchanges, Fetch, Mode, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
-    record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Verdict},
+    record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Twin, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
@@ -28,13 +28,14 @@ use mcpmill_pipeline::{
     models::{Models, Role},
     policy::Policy,
     rollout::{RolloutSettings, Servers, rollout},
+    twins::twins,
 };
 use mcpmill_store::{
     artifact::{Artifact, Table},
     exchanges::{ExchangeFile, ExchangesError, Limits, SqliteExchanges},
     file_hash,
     journal::{Journal, JournalOptions},
-    parquet_file::read_all,
+    parquet_file::{read_all, write_all},
     run_dir::{RunDir, RunState, StageInfo, StageState, stage_info},
 };
 use serde_json::{Value, json};
@@ -214,11 +215,33 @@ impl Line {
         let knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
         let files = ["marketplaces/worlds/", "marketplaces/locks/"];
         let print = self.fingerprint(Stage::Harvest, &knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
-        self.stage::<Tool, _>(Stage::Harvest.folder(), &print, false, async |cx, out| {
-            let connector = self.edges.connector(&self.declarations, false).await?;
-            harvest(servers, &settings, connector, cx, out).await.map_err(Failure::from)
-        })
-        .await
+        let licensed: BTreeSet<ServerId> = servers.iter().filter(|s| s.licence.is_some()).map(|s| s.id.clone()).collect();
+        let info = self
+            .stage::<Tool, _>(Stage::Harvest.folder(), &print, false, async |cx, out| {
+                let connector = self.edges.connector(&self.declarations, false).await?;
+                harvest(servers, &settings, connector, cx, out).await.map_err(Failure::from)
+            })
+            .await?;
+        self.write_twins(&licensed)?;
+        Ok(info)
+    }
+
+    /// Writes which tools and servers are copies of each other beside the tools. A pure function of
+    /// these, so it is made again when it is not there, and is no input of a later stage.
+    fn write_twins(&self, licensed: &BTreeSet<ServerId>) -> Result<(), Failure> {
+        let path = self.path_of::<Twin>(Stage::Harvest);
+        if path.exists() {
+            return Ok(());
+        }
+        let tools = self.input::<Tool>(Stage::Harvest)?;
+        let twins = twins(&tools, |server| licensed.contains(server));
+        let count = |ids: BTreeSet<String>| ids.len();
+        let near = count(twins.iter().map(|twin| twin.near_id.to_string()).collect());
+        let servers = count(twins.iter().map(|twin| twin.server_id.to_string()).collect());
+        let clusters = count(twins.iter().map(|twin| twin.server_cluster.to_string()).collect());
+        write_all(&path, &twins, &[]).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+        self.events.note(format!("{} tools are {near} apart from copies, {servers} servers {clusters}", twins.len()));
+        Ok(())
     }
 
     /// Says once how long the embedded model will take; an endpoint's speed is seen while it works.

@@ -8,6 +8,7 @@ mod sample;
 mod server;
 mod tool;
 mod trajectory;
+mod twin;
 mod usage;
 mod verdict;
 
@@ -19,6 +20,7 @@ pub use sample::{Revision, Sample, SampleKind};
 pub use server::{EnvVar, HarvestOutcome, Launch, ServerRecord, Source};
 pub use tool::{Tool, ToolDraft, ToolResult};
 pub use trajectory::{Ended, PolicyDecision, Trajectory};
+pub use twin::Twin;
 pub use usage::Usage;
 pub use verdict::{Judgement, Verdict};
 

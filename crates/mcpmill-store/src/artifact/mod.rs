@@ -5,7 +5,7 @@
 
 mod columns;
 
-use mcpmill_core::record::{ExportRow, Outcome, Prediction, Row, Sample, ServerRecord, Tool, Trajectory, Verdict};
+use mcpmill_core::record::{ExportRow, Outcome, Prediction, Row, Sample, ServerRecord, Tool, Trajectory, Twin, Verdict};
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use columns::{Column, Columns};
@@ -72,6 +72,22 @@ impl Table for Tool {
             ]
             .map(Column::text),
         )
+    }
+}
+
+impl Table for Twin {
+    const NAME: &'static str = "twins";
+    const KEY: &'static str = "tool_id";
+
+    fn columns() -> Columns {
+        Columns::new([
+            Column::text("tool_id"),
+            Column::text("server_id"),
+            Column::text("exact_id"),
+            Column::text("near_id"),
+            Column::text("server_cluster"),
+            Column::boolean("keeper"),
+        ])
     }
 }
 
