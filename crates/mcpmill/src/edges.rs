@@ -30,7 +30,10 @@ use mcpmill_core::{
 };
 #[cfg(feature = "local-models")]
 use mcpmill_local::{EmbeddedModel, LoadOptions};
-use mcpmill_pipeline::models::{Models, Role};
+use mcpmill_pipeline::{
+    discover::redact_page,
+    models::{Models, Role},
+};
 use mcpmill_store::file_hash;
 
 use crate::{
@@ -276,6 +279,7 @@ impl Edges {
             .filter(|(name, value)| is_variable(name) && !value.is_empty())
             .map(|(name, value)| (name, Secret::new(value)))
             .collect();
+        settings.clean = Some(redact_page);
         Ok(Arc::new(Crawler::new(settings).map_err(|e| Failure::from_error(Exit::Environment, &e))?))
     }
 

@@ -82,7 +82,8 @@ impl SavedPages {
             _ => "txt",
         };
         let name = format!("{}.{ending}", &sha256_hex(&request.url)[..16]);
-        fs::write(self.folder.join(&name), clean(&page.body))?;
+        // The crawler has cleaned the page itself.
+        fs::write(self.folder.join(&name), &page.body)?;
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         saved.insert(clean(&request.url), name);
         fs::write(self.folder.join("pages.json"), format!("{:#}\n", json!(*saved)))

@@ -81,6 +81,8 @@ pub struct CrawlerSettings {
     pub proxy: Option<Secret>,
     /// Values of variables that requests name as keys.
     pub keys: HashMap<String, Secret>,
+    /// What a page goes through before it is kept or handed on; `None` leaves it as it is.
+    pub clean: Option<fn(&str) -> Option<String>>,
 }
 
 impl CrawlerSettings {
@@ -104,6 +106,7 @@ impl CrawlerSettings {
             allow_loopback: Vec::new(),
             proxy: None,
             keys: HashMap::new(),
+            clean: None,
         }
     }
 }
@@ -203,6 +206,9 @@ impl Crawler {
         let mut body = String::from_utf8(document.body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         if body.starts_with(BYTE_ORDER_MARK) {
             body.drain(..BYTE_ORDER_MARK.len_utf8());
+        }
+        if let Some(clean) = self.settings.clean.and_then(|clean| clean(&body)) {
+            body = clean;
         }
         let scrub = |text: Option<String>| text.map(|text| self.keys.scrub(text));
         Entry {

@@ -11,6 +11,7 @@ mod marketplace;
 mod paging;
 mod pick;
 mod redact;
+mod redact_page;
 mod snapshot;
 mod source;
 mod spool;
@@ -19,6 +20,7 @@ mod yaml;
 
 pub use marketplace::{Counts, CrawlContext, CrawlError, DeclarationError, Files, Listing, Marketplace, parse};
 pub use redact::{REDACTED, names_a_secret, redact};
+pub use redact_page::redact_page;
 pub use snapshot::{Snapshot, Snapshots};
 pub use spool::Spool;
 

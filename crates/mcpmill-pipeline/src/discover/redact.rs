@@ -94,7 +94,7 @@ pub(super) fn clean(server: &mut ServerRecord) {
 
 /// What was seen on the way through.
 #[derive(Default)]
-struct Door {
+pub(super) struct Door {
     redacted: bool,
     injection: bool,
     invisible: bool,
@@ -106,12 +106,13 @@ impl Door {
         self.invisible = self.invisible || text.chars().any(is_invisible);
         if let Some(clean) = redact(text) {
             *text = clean;
-            self.redacted = true;
         }
+        // Its page may have been cleaned before.
+        self.redacted = self.redacted || text.contains(REDACTED);
     }
 
     /// A value after an option of a secret's name, or with it (`--api-key=…`, `API_KEY=…`), is a secret.
-    fn args(&mut self, args: &mut [String]) {
+    pub(super) fn args(&mut self, args: &mut [String]) {
         let mut secret = false;
         for arg in args {
             let option = arg.starts_with('-');
@@ -132,7 +133,8 @@ impl Door {
         variable.secret = variable.secret || names_a_secret(&variable.name);
         self.text(&mut variable.name);
         if variable.secret {
-            self.redacted = self.redacted || variable.value.as_deref().is_some_and(|value| !is_placeholder(value));
+            self.redacted =
+                self.redacted || variable.value.as_deref().is_some_and(|value| value == REDACTED || !is_placeholder(value));
             variable.value = None;
         }
         variable.value.iter_mut().for_each(|value| self.text(value));
@@ -151,7 +153,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// `${NAME}`, `{name}`, `<your key>`, `YOUR_API_KEY`: no value at all.
-fn is_placeholder(value: &str) -> bool {
+pub(super) fn is_placeholder(value: &str) -> bool {
     let upper = value.to_uppercase();
     value.is_empty() || value.contains(['{', '<']) || upper.starts_with("YOUR") || upper.trim_matches(['X', '*', '.']).is_empty()
 }
