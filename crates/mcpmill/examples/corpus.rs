@@ -95,8 +95,7 @@ fn aliases(tools: &[Tool]) -> Result<()> {
             !alias.is_empty() && alias.len() <= 64 && alias.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         fits && table.original(alias) == Some((server, tool))
     });
-    let (back, changed) =
-        (back.count(), table.iter().filter(|(server, tool, alias)| alias != tool && !server.is_empty()).count());
+    let (back, changed) = (back.count(), table.iter().filter(|(alias, _, tool)| alias != tool).count());
     println!("{back} of {} names lead back from their alias; {changed} aliases are not the name", names.len());
     Ok(())
 }

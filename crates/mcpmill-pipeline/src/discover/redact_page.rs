@@ -69,7 +69,7 @@ impl Cleaner {
                     let by_name = names_a_secret(key) && (capitals || BY_NAME.contains(&under));
                     match member {
                         Value::String(text) if by_name || (secret && matches!(key.as_str(), "value" | "default")) => {
-                            self.hide(text)
+                            self.hide(text);
                         }
                         member => self.value(member, key, nested),
                     }
