@@ -43,8 +43,8 @@ impl Host {
         host
     }
 
-    fn put(&self, path: &str, status: u16, body: impl ToString) {
-        self.pages.lock().unwrap().insert(path.to_owned(), (status, body.to_string()));
+    fn put(&self, path: &str, status: u16, body: impl Into<String>) {
+        self.pages.lock().unwrap().insert(path.to_owned(), (status, body.into()));
     }
 
     fn take_asked(&self) -> Vec<String> {
@@ -76,8 +76,8 @@ fn entry(name: &str, version: &str) -> Value {
     })
 }
 
-fn page(entries: &[Value], next: Option<&str>) -> Value {
-    json!({ "servers": entries, "metadata": { "nextCursor": next, "count": entries.len() } })
+fn page(entries: &[Value], next: Option<&str>) -> String {
+    json!({ "servers": entries, "metadata": { "nextCursor": next, "count": entries.len() } }).to_string()
 }
 
 /// A source in the form of the registry.

@@ -124,13 +124,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_burst_is_free_and_the_rest_is_paced() {
-        let host = host(1200, 3, 1);
-        assert!(time_of(&host, 3).await < Duration::from_millis(45));
-        assert!(time_of(&host, 2).await >= Duration::from_millis(50));
+        let host = host(300, 3, 1);
+        assert!(time_of(&host, 3).await < Duration::from_millis(190));
+        assert!(time_of(&host, 2).await >= Duration::from_millis(200));
         host.slow_to(Duration::from_millis(10));
-        assert_eq!(host.bucket.lock().unwrap().interval, Duration::from_millis(50));
-        host.slow_to(Duration::from_millis(100));
-        assert!(time_of(&host, 2).await >= Duration::from_millis(90));
+        assert_eq!(host.bucket.lock().unwrap().interval, Duration::from_millis(200));
+        host.slow_to(Duration::from_millis(300));
+        assert!(time_of(&host, 2).await >= Duration::from_millis(280));
     }
 
     #[tokio::test]
