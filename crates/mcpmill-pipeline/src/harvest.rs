@@ -17,7 +17,7 @@ use mcpmill_core::{
     text::shown,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Bytes of a tool as JSON. Of 13,000 real tools one is larger (112 KB); a tool
 /// stands in every row that offers it.
@@ -80,14 +80,19 @@ pub async fn harvest(
     Ok(summary)
 }
 
+/// The variables of a server as questions name them: what changes its answer. Whether one is required
+/// only decides whether it is asked at all.
+pub(crate) fn given(server: &ServerRecord) -> Vec<Value> {
+    server.env.iter().map(|v| json!({ "name": v.name, "value": v.value, "secret": v.secret })).collect()
+}
+
 async fn one(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn Connector, recorder: &Recorder) -> Done<Tool> {
     let id = server.id.as_str();
     let world = match world_of(server, &settings.worlds) {
         Ok(world) => world,
         Err(name) => return Done::none(Outcome::failed(id, "no-such-world", format!("world seed `{name}` is not declared"))),
     };
-    let env: Vec<_> = server.env.iter().map(|v| json!({ "name": v.name, "value": v.value, "secret": v.secret })).collect();
-    let question = json!({ "launch": server.launch, "env": env, "world": world });
+    let question = json!({ "launch": server.launch, "env": given(server), "world": world });
     let live = || async {
         let harvested = visit(server, settings, connector, &world).await;
         serde_json::to_value(harvested)

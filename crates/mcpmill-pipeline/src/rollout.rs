@@ -16,7 +16,10 @@ use mcpmill_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{harvest::world_of, policy::Policy};
+use crate::{
+    harvest::{given, world_of},
+    policy::Policy,
+};
 use mcpmill_core::toolbox::Toolbox;
 
 /// What rollout may do.
@@ -125,7 +128,7 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
         Err(name) => return Done::none(Outcome::failed(id, "no-such-world", format!("world seed `{name}` is not declared"))),
     };
     let question = json!({
-        "launch": server.launch, "env": server.env, "world": world, "tool": tool.name, "arguments": arguments,
+        "launch": server.launch, "env": given(server), "world": world, "tool": tool.name, "arguments": arguments,
     });
     let live = || async { serde_json::to_value(run(servers, server, &world, &tool.name, &arguments).await) };
     let (called, asked) = match recorder.ask(ExchangeKind::Call, &question, settled, live).await {

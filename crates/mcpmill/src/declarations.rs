@@ -2,7 +2,7 @@
 //! working folder.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -120,6 +120,19 @@ impl Declarations {
     pub fn is_file_marketplace(&self, id: &str) -> bool {
         let text = self.text(&format!("marketplaces/{id}.toml")).unwrap_or_default();
         text.parse::<toml::Table>().is_ok_and(|table| table.get("kind").and_then(toml::Value::as_str) == Some("file"))
+    }
+
+    /// Variables that the declarations of these marketplaces name as keys.
+    pub fn key_variables(&self, ids: &[String]) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for id in ids {
+            let text = self.text(&format!("marketplaces/{id}.toml")).unwrap_or_default();
+            let Ok(table) = text.parse::<toml::Table>() else { continue };
+            let more = table.get("more_keys").and_then(toml::Value::as_array).into_iter().flatten();
+            let keys = table.get("key").into_iter().chain(more);
+            names.extend(keys.filter_map(|key| Some(key.get("env")?.as_str()?.to_owned())));
+        }
+        names
     }
 
     /// A marketplace by its id.

@@ -1,7 +1,7 @@
 //! The real edges of the world, made when they are first needed, and stand-ins for replay.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     env,
     num::NonZeroU32,
     path::{Path, PathBuf},
@@ -259,11 +259,11 @@ impl Edges {
         reach.map(Some).map_err(|e| Failure::from_error(Exit::Environment, &e))
     }
 
-    /// What fetches the pages of marketplaces; in replay nothing does.
+    /// What fetches the pages of marketplaces; in replay nothing does. `keys` are the variables it may send.
     ///
     /// # Errors
     /// The cache cannot be written, or a setting is none.
-    pub fn crawler(&self) -> Result<Arc<dyn Fetch>, Failure> {
+    pub fn crawler(&self, keys: &BTreeSet<String>) -> Result<Arc<dyn Fetch>, Failure> {
         let crawl = &self.config.crawl;
         let mut settings = CrawlerSettings::new(self.config.cache_dir.join("pages"));
         settings.offline = self.offline || self.config.mode == Mode::Replay;
@@ -274,11 +274,7 @@ impl Edges {
         settings.longest_pause = Duration::from_secs(crawl.longest_pause_s);
         settings.allow_loopback.clone_from(&crawl.allow_loopback);
         settings.proxy = Some(crawl.proxy_env.as_str()).filter(|name| !name.is_empty()).and_then(set).map(Secret::new);
-        // Requests name the variables they want; only these are ever sent.
-        settings.keys = env::vars()
-            .filter(|(name, value)| is_variable(name) && !value.is_empty())
-            .map(|(name, value)| (name, Secret::new(value)))
-            .collect();
+        settings.keys = keys.iter().filter_map(|name| Some((name.clone(), Secret::new(set(name)?)))).collect();
         settings.clean = Some(redact_page);
         Ok(Arc::new(Crawler::new(settings).map_err(|e| Failure::from_error(Exit::Environment, &e))?))
     }

@@ -183,7 +183,8 @@ impl Line {
             return Ok(CrawlContext::default());
         }
         let replay = config.mode == Mode::Replay;
-        let mut fetch: Arc<dyn Fetch> = Arc::new(RecordedFetch::new(self.edges.crawler()?, Arc::clone(&self.recorder)));
+        let keys = self.declarations.key_variables(&config.discover.marketplaces);
+        let mut fetch: Arc<dyn Fetch> = Arc::new(RecordedFetch::new(self.edges.crawler(&keys)?, Arc::clone(&self.recorder)));
         if let Some(folder) = &self.record {
             fetch = Arc::new(SavedPages::new(fetch, folder)?);
         }

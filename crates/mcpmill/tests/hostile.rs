@@ -16,7 +16,7 @@ use std::{
 };
 
 use common::{Folder, ok, rows, stage};
-use mcpmill_core::record::Tool;
+use mcpmill_core::record::{Outcome, Tool};
 
 /// Speaks just enough MCP over its standard streams. `PLANTED`, `OUTSIDE` and `PORT` are filled in.
 const SERVER: &str = r#"
@@ -116,7 +116,8 @@ fn a_hostile_server_gets_nothing_leaves_nothing_and_harms_nobody() {
 
     ok(&mut run(&["run", "--new", "--to", "harvest"]));
     let harvested = folder.run();
-    assert_eq!(stage(&harvested, "2-harvest")["outcomes"]["kept"], 2, "its neighbour is harvested as ever");
+    let outcomes: Vec<Outcome> = rows(&harvested, "2-harvest");
+    assert_eq!(stage(&harvested, "2-harvest")["outcomes"]["kept"], 2, "its neighbour is harvested as ever: {outcomes:?}");
     let tools: Vec<Tool> = rows(&harvested, "2-harvest");
     let reports: Vec<(&str, &str)> =
         tools.iter().filter(|t| t.name.contains('-')).map(|t| (t.name.as_str(), t.description_text())).collect();

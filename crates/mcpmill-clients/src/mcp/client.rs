@@ -2,19 +2,20 @@
 
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
-    model::{ClientCapabilities, ClientConfig, Implementation, RootsCapabilities},
+    model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion, RootsCapabilities},
     service::RequestContext,
 };
 
 /// A client with one root, the world. It declines whatever else a server asks for.
 pub(super) struct Client {
     root: String,
+    version: ProtocolVersion,
 }
 
 impl Client {
-    /// `root` is the world as the server sees it.
-    pub(super) fn new(root: &str) -> Self {
-        Self { root: format!("file://{root}") }
+    /// `root` is the world as the server sees it; `version` is what is offered.
+    pub(super) fn new(root: &str, version: ProtocolVersion) -> Self {
+        Self { root: format!("file://{root}"), version }
     }
 }
 
@@ -23,7 +24,9 @@ impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
         capabilities.roots = Some(RootsCapabilities::default());
-        ClientConfig::new(capabilities, Implementation::new("mcpmill", env!("CARGO_PKG_VERSION")))
+        let mut config = ClientConfig::new(capabilities, Implementation::new("mcpmill", env!("CARGO_PKG_VERSION")));
+        config.protocol_version = self.version.clone();
+        config
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {

@@ -58,11 +58,15 @@ pub(super) async fn greet<T>(transport: T, root: &str, era: Era) -> Result<Greet
 where
     T: Transport<RoleClient> + 'static,
 {
-    let mode = match era {
-        Era::Initialize => ClientLifecycleMode::Initialize,
-        Era::Discover => ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] },
+    let (mode, version) = match era {
+        // The newest version that knows `initialize`: one that does not must not be offered by it.
+        Era::Initialize => (ClientLifecycleMode::Initialize, ProtocolVersion::V_2025_11_25),
+        Era::Discover => {
+            let version = ProtocolVersion::V_2026_07_28;
+            (ClientLifecycleMode::Discover { preferred_versions: vec![version.clone()] }, version)
+        }
     };
-    let served = Box::pin(serve_client_with_lifecycle(Client::new(root), transport, mode)).await;
+    let served = Box::pin(serve_client_with_lifecycle(Client::new(root, version), transport, mode)).await;
     let service = served.map_err(|error| GreetError::Rmcp(Box::new(error)))?;
     let Some(info) = service.peer().peer_info().map(|info| (*info).clone()) else {
         return Err(GreetError::Version(String::new()));

@@ -10,8 +10,6 @@ use mcpmill_core::{
 };
 use serde::Deserialize;
 
-use crate::twins::twins;
-
 /// How much is held out, each 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,15 +68,13 @@ fn draw(names: BTreeSet<String>, share: f64) -> BTreeSet<String> {
     order.into_iter().take(wanted).collect()
 }
 
-/// Servers that share at least half of the smaller one's tools, copies with a few other words included, are
-/// one cluster, named by its first member.
+/// Servers that share at least half of the smaller one's tools are one cluster, named by its first member.
 pub(super) fn server_clusters(toolbox: &Toolbox) -> HashMap<ServerId, String> {
     let mut tools: BTreeMap<&ServerId, BTreeSet<&ClusterId>> = BTreeMap::new();
     let mut offered_by: BTreeMap<&ClusterId, BTreeSet<&ServerId>> = BTreeMap::new();
-    let twins = twins(toolbox.all(), |_| false);
-    for twin in &twins {
-        tools.entry(&twin.server_id).or_default().insert(&twin.near_id);
-        offered_by.entry(&twin.near_id).or_default().insert(&twin.server_id);
+    for tool in toolbox.all() {
+        tools.entry(&tool.server_id).or_default().insert(&tool.cluster_id);
+        offered_by.entry(&tool.cluster_id).or_default().insert(&tool.server_id);
     }
     let mut name: BTreeMap<&ServerId, &ServerId> = tools.keys().map(|s| (*s, *s)).collect();
     for (&server, own) in &tools {
