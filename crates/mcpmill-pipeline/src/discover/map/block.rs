@@ -38,8 +38,8 @@ fn config(name: &str, form: &Value) -> Draft {
         let kind = kind.unwrap_or_else(|| if url.trim_end_matches('/').ends_with("/sse") { "sse" } else { "http" }.to_owned());
         draft.launch = remote(&kind, &url, variables("headers"));
     } else if let Some(command) = pick::member(form, &["command"]) {
-        let args = pick::list(form, &["args"]).iter().filter_map(pick::plain).collect();
-        draft.launch = mcpmill_core::record::Launch::Stdio { command, args };
+        let args: Vec<String> = pick::list(form, &["args"]).iter().filter_map(pick::plain).collect();
+        draft.launch = mcpmill_core::launch::normalised(&command, &args);
     }
     draft
 }
