@@ -200,7 +200,8 @@ fn collect(top: &str, dir: &Dir<'_>, files: &mut BTreeMap<String, String>) {
             files.insert(format!("{top}/{}", file.path().to_string_lossy()), text.to_owned());
         }
     }
-    dir.dirs().for_each(|d| collect(top, d, files));
+    // Pages that tests read declare nothing, and `init` must not write them out.
+    dir.dirs().filter(|d| !d.path().ends_with("fixtures")).for_each(|d| collect(top, d, files));
 }
 
 /// Files below `folder`, three levels deep at most; none when it does not exist.
@@ -259,6 +260,7 @@ mod tests {
         assert!(written.contains(&"mcpmill.toml".to_owned()));
         assert!(Declarations::load(dir.path()).unwrap().from_folder.is_empty());
         assert!(Declarations::write_out(dir.path()).unwrap().is_empty(), "nothing is written over");
+        assert!(!dir.path().join("marketplaces/fixtures").exists(), "pages of tests are no declarations");
     }
 
     #[test]
