@@ -4,13 +4,20 @@ use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 
-use crate::{canonical::sha256_hex, id::ToolId, record::Tool};
+use crate::{
+    canonical::sha256_hex,
+    id::{ClusterId, ServerId, ToolId},
+    naming::alias,
+    record::{Tool, Twin},
+};
 
-/// Tools by id, with a deterministic draw of others.
+/// Tools by id, what is known of their copies, and a deterministic draw of others.
 #[derive(Clone, Debug, Default)]
 pub struct Toolbox {
     tools: Vec<Tool>,
     by_id: HashMap<ToolId, usize>,
+    near: HashMap<ToolId, ClusterId>,
+    server_clusters: HashMap<ServerId, ServerId>,
 }
 
 impl Toolbox {
@@ -19,7 +26,33 @@ impl Toolbox {
         tools.sort_by(|a, b| a.id.cmp(&b.id));
         tools.dedup_by(|a, b| a.id == b.id);
         let by_id = tools.iter().enumerate().map(|(i, t)| (t.id.clone(), i)).collect();
-        Self { tools, by_id }
+        Self { tools, by_id, ..Self::default() }
+    }
+
+    /// The same tools, and which of them are near copies. Without it only exact copies are known.
+    #[must_use]
+    pub fn with_twins(mut self, twins: &[Twin]) -> Self {
+        for twin in twins {
+            self.near.insert(twin.tool_id.clone(), twin.near_id.clone());
+            self.server_clusters.insert(twin.server_id.clone(), twin.server_cluster.clone());
+        }
+        self
+    }
+
+    /// The cluster of a tool's copies, near ones too.
+    pub fn cluster<'a>(&'a self, tool: &'a Tool) -> &'a ClusterId {
+        self.near.get(&tool.id).unwrap_or(&tool.cluster_id)
+    }
+
+    /// The first of the servers that are copies of this one; itself when it has none.
+    pub fn server_cluster<'a>(&'a self, server: &'a ServerId) -> &'a ServerId {
+        self.server_clusters.get(server).unwrap_or(server)
+    }
+
+    /// Whether two tools do one thing: copies, or near copies on different servers. What is alike on
+    /// one server (`create_issue`, `delete_issue`) is there to be told apart.
+    fn are_twins(&self, a: &Tool, b: &Tool) -> bool {
+        a.cluster_id == b.cluster_id || (a.server_id != b.server_id && self.cluster(a) == self.cluster(b))
     }
 
     /// A tool by its id.
@@ -38,12 +71,12 @@ impl Toolbox {
         let mut order: Vec<(String, &Tool)> =
             self.tools.par_iter().map(|t| (sha256_hex(format!("{key}\n{}", t.id)), t)).collect();
         order.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut names = HashSet::from([labelled.name.as_str()]);
+        let mut names = HashSet::from([alias(&labelled.name)]);
         order
             .into_iter()
             .map(|(_, tool)| tool)
-            .filter(|t| t.cluster_id != labelled.cluster_id && admit(t))
-            .filter(|t| names.insert(t.name.as_str()))
+            .filter(|t| !self.are_twins(t, labelled) && admit(t))
+            .filter(|t| names.insert(alias(&t.name)))
             .take(count)
             .collect()
     }
@@ -84,6 +117,31 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, ["other", "third"]);
         assert_eq!(box_.distractors(&labelled, 1, "k", |t| t.name == "third")[0].name, "third");
+    }
+
+    #[test]
+    fn draws_near_copies_of_the_own_server_only() {
+        let labelled = tool("create", "makes one", json!({}));
+        let sibling = tool("delete", "removes one", json!({}));
+        let mut copy = Tool { id: ToolId("tool_c".into()), ..tool("create_one", "makes one now", json!({})) };
+        copy.server_id = ServerId("srv_2".into());
+        let twin = |t: &Tool| Twin {
+            tool_id: t.id.clone(),
+            server_id: t.server_id.clone(),
+            exact_id: t.cluster_id.clone(),
+            near_id: ClusterId("clu_near".into()),
+            server_cluster: ServerId("srv_1".into()),
+            keeper: false,
+        };
+        let twins: Vec<Twin> = [&labelled, &sibling, &copy].map(twin).to_vec();
+        let without = Toolbox::new(vec![labelled.clone(), sibling, copy.clone()]);
+        let names = |b: &Toolbox| -> HashSet<String> {
+            b.distractors(&labelled, 9, "k", |_| true).iter().map(|t| t.name.clone()).collect()
+        };
+        assert_eq!(names(&without).len(), 2);
+        let with = without.with_twins(&twins);
+        assert_eq!(names(&with), HashSet::from(["delete".to_owned()]));
+        assert_eq!(with.server_cluster(&copy.server_id).as_str(), "srv_1");
     }
 
     #[test]

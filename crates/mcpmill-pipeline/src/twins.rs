@@ -11,7 +11,7 @@ use mcpmill_core::{
 };
 use rayon::prelude::*;
 
-/// Jaccard index of shingles from which two tools are near, and of tool clusters for two servers.
+/// Jaccard index of shingles from which two tools are near.
 const NEAR: f64 = 0.8;
 
 /// Bands of a signature, and rows of a band: at [`NEAR`] a pair is missed with odds of one in 400,000.
@@ -83,7 +83,8 @@ fn near_tools(tools: &[&Tool]) -> Vec<usize> {
     (0..tools.len()).map(|i| sets.first(i)).collect()
 }
 
-/// The cluster of every server, named by its smallest member: servers whose tools are near each other.
+/// The cluster of every server, named by its smallest member: servers that share at least half of the smaller
+/// one's tools, so that a fork with more tools stays with what it was forked from.
 fn near_servers(tools: &[&Tool], near: &[usize]) -> BTreeMap<ServerId, ServerId> {
     let mut own: BTreeMap<&ServerId, BTreeSet<usize>> = BTreeMap::new();
     for (tool, &cluster) in tools.iter().zip(near) {
@@ -97,8 +98,8 @@ fn near_servers(tools: &[&Tool], near: &[usize]) -> BTreeMap<ServerId, ServerId>
     let mut sets = Union::new(servers.len());
     for (i, (_, clusters)) in servers.iter().enumerate() {
         let others: BTreeSet<usize> = clusters.iter().flat_map(|c| &offered_by[c]).copied().filter(|o| *o > i).collect();
-        let close = others.into_iter().filter(|o| jaccard(clusters, &servers[*o].1) >= NEAR);
-        close.for_each(|other| sets.join(i, other));
+        let half = |o: &usize| clusters.intersection(&servers[*o].1).count() * 2 >= clusters.len().min(servers[*o].1.len());
+        others.into_iter().filter(half).for_each(|other| sets.join(i, other));
     }
     (0..servers.len()).map(|i| (servers[i].0.clone(), servers[sets.first(i)].0.clone())).collect()
 }

@@ -216,24 +216,25 @@ impl Line {
         let knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
         let files = ["marketplaces/worlds/", "marketplaces/locks/"];
         let print = self.fingerprint(Stage::Harvest, &knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
-        let licensed: BTreeSet<ServerId> = servers.iter().filter(|s| s.licence.is_some()).map(|s| s.id.clone()).collect();
         let info = self
             .stage::<Tool, _>(Stage::Harvest.folder(), &print, false, async |cx, out| {
                 let connector = self.edges.connector(&self.declarations, false).await?;
                 harvest(servers, &settings, connector, cx, out).await.map_err(Failure::from)
             })
             .await?;
-        self.write_twins(&licensed)?;
+        self.write_twins()?;
         Ok(info)
     }
 
     /// Writes which tools and servers are copies of each other beside the tools. A pure function of
-    /// these, so it is made again when it is not there, and is no input of a later stage.
-    fn write_twins(&self, licensed: &BTreeSet<ServerId>) -> Result<(), Failure> {
+    /// these and the licences, so it is made again when it is not there.
+    fn write_twins(&self) -> Result<(), Failure> {
         let path = self.path_of::<Twin>(Stage::Harvest);
         if path.exists() {
             return Ok(());
         }
+        let servers = self.input::<ServerRecord>(Stage::Discover)?;
+        let licensed: BTreeSet<ServerId> = servers.into_iter().filter(|s| s.licence.is_some()).map(|s| s.id).collect();
         let tools = self.input::<Tool>(Stage::Harvest)?;
         let twins = twins(&tools, |server| licensed.contains(server));
         let count = |ids: BTreeSet<String>| ids.len();
@@ -548,7 +549,9 @@ impl Line {
     }
 
     fn toolbox(&self) -> Result<Arc<Toolbox>, Failure> {
-        Ok(Arc::new(Toolbox::new(self.input::<Tool>(Stage::Harvest)?)))
+        self.write_twins()?;
+        let twins: Vec<Twin> = self.input(Stage::Harvest)?;
+        Ok(Arc::new(Toolbox::new(self.input::<Tool>(Stage::Harvest)?).with_twins(&twins)))
     }
 
     fn filter_pace(&self, chain: &str) -> Result<Pace, Failure> {

@@ -118,6 +118,7 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
 
 /// Servers and tools that training rows must not even offer.
 struct HeldOut {
+    /// By cluster: a near copy of a held-out server is that server, whether or not it has samples.
     servers: HashSet<ServerId>,
     /// By cluster: a copy of a held-out tool is that tool.
     tools: HashSet<ClusterId>,
@@ -128,18 +129,15 @@ impl HeldOut {
         let held = [Split::UnseenTool, Split::UnseenServer];
         let tools =
             jobs.iter().filter(|j| splits.get(&j.sample.id).is_some_and(|s| held.contains(s))).flat_map(|j| &j.sample.tool_ids);
-        // A near copy of a held-out server is that server, whether or not it has samples.
-        let clusters = split::server_clusters(toolbox);
         let far = jobs.iter().filter(|j| splits.get(&j.sample.id) == Some(&Split::UnseenServer));
-        let far: HashSet<&String> = far.flat_map(|j| &j.sample.server_ids).filter_map(|s| clusters.get(s)).collect();
         Self {
-            servers: clusters.iter().filter(|(_, cluster)| far.contains(cluster)).map(|(server, _)| server.clone()).collect(),
-            tools: tools.filter_map(|id| toolbox.get(id)).map(|tool| tool.cluster_id.clone()).collect(),
+            servers: far.flat_map(|j| &j.sample.server_ids).map(|s| toolbox.server_cluster(s).clone()).collect(),
+            tools: tools.filter_map(|id| toolbox.get(id)).map(|tool| toolbox.cluster(tool).clone()).collect(),
         }
     }
 
-    fn admits(&self, tool: &Tool) -> bool {
-        !self.servers.contains(&tool.server_id) && !self.tools.contains(&tool.cluster_id)
+    fn admits(&self, tool: &Tool, toolbox: &Toolbox) -> bool {
+        !self.servers.contains(toolbox.server_cluster(&tool.server_id)) && !self.tools.contains(toolbox.cluster(tool))
     }
 }
 
@@ -155,7 +153,8 @@ fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &HeldOut) -> Do
         return Done::none(Outcome::failed(id, "unknown-tool", "the sample's tool or server is not in this run"));
     };
     let training = split == Split::Train || split == Split::SeenTool;
-    let offered = sources.toolbox.candidates(tool, dataset.candidates, &id, |t| !training || held_out.admits(t));
+    let offered =
+        sources.toolbox.candidates(tool, dataset.candidates, &id, |t| !training || held_out.admits(t, &sources.toolbox));
     let passed = sources.passed.get(&job.sample.id).filter(|t| t.ended == Ended::Answer);
     let mut verdicts = sources.verdicts.get(&id).cloned().unwrap_or_default();
     verdicts.extend(passed.and_then(|t| sources.verdicts.get(t.id.as_str())).cloned().unwrap_or_default());

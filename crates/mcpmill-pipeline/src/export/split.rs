@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mcpmill_core::{
     canonical::sha256_hex,
-    id::{ClusterId, SampleId, ServerId},
+    id::SampleId,
     record::{Sample, Split},
     toolbox::Toolbox,
 };
@@ -24,14 +24,15 @@ pub struct Shares {
 
 /// The split of every sample: a pure function of the samples, the tools and the shares.
 pub fn assign(samples: &[&Sample], toolbox: &Toolbox, shares: &Shares) -> BTreeMap<SampleId, Split> {
-    let clusters = server_clusters(toolbox);
-    let cluster_of = |sample: &Sample| sample.server_ids.first().and_then(|s| clusters.get(s)).cloned().unwrap_or_default();
+    let cluster_of = |sample: &Sample| -> String {
+        sample.server_ids.first().map(|server| toolbox.server_cluster(server).to_string()).unwrap_or_default()
+    };
     let servers: BTreeSet<String> = samples.iter().map(|s| cluster_of(s)).collect();
     let unseen_servers = draw(servers, shares.unseen_server);
     let (far, near): (Vec<&Sample>, Vec<&Sample>) = samples.iter().partition(|s| unseen_servers.contains(&cluster_of(s)));
     let tool_of = |sample: &Sample| -> String {
-        let cluster: Option<&ClusterId> = sample.tool_ids.first().and_then(|t| toolbox.get(t)).map(|t| &t.cluster_id);
-        cluster.map(ToString::to_string).unwrap_or_default()
+        let tool = sample.tool_ids.first().and_then(|t| toolbox.get(t));
+        tool.map(|tool| toolbox.cluster(tool).to_string()).unwrap_or_default()
     };
     let tools: BTreeSet<String> = near.iter().map(|s| tool_of(s)).collect();
     let unseen_tools = draw(tools, shares.unseen_tool);
@@ -68,32 +69,12 @@ fn draw(names: BTreeSet<String>, share: f64) -> BTreeSet<String> {
     order.into_iter().take(wanted).collect()
 }
 
-/// Servers that share at least half of the smaller one's tools are one cluster, named by its first member.
-pub(super) fn server_clusters(toolbox: &Toolbox) -> HashMap<ServerId, String> {
-    let mut tools: BTreeMap<&ServerId, BTreeSet<&ClusterId>> = BTreeMap::new();
-    let mut offered_by: BTreeMap<&ClusterId, BTreeSet<&ServerId>> = BTreeMap::new();
-    for tool in toolbox.all() {
-        tools.entry(&tool.server_id).or_default().insert(&tool.cluster_id);
-        offered_by.entry(&tool.cluster_id).or_default().insert(&tool.server_id);
-    }
-    let mut name: BTreeMap<&ServerId, &ServerId> = tools.keys().map(|s| (*s, *s)).collect();
-    for (&server, own) in &tools {
-        let others: BTreeSet<&ServerId> = own.iter().flat_map(|c| &offered_by[*c]).copied().filter(|o| *o > server).collect();
-        for other in others {
-            let theirs = &tools[other];
-            let shared = own.intersection(theirs).count();
-            if shared * 2 >= own.len().min(theirs.len()) {
-                let (keep, replace) = (name[server].min(name[other]), name[server].max(name[other]));
-                name.values_mut().filter(|n| **n == replace).for_each(|n| *n = keep);
-            }
-        }
-    }
-    name.into_iter().map(|(server, cluster)| (server.clone(), cluster.to_string())).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use mcpmill_core::record::{SampleKind, Tool};
+    use mcpmill_core::{
+        id::ServerId,
+        record::{SampleKind, Tool},
+    };
     use serde_json::json;
 
     use super::*;
@@ -146,19 +127,20 @@ mod tests {
     #[test]
     fn copies_of_a_server_go_together() {
         let (toolbox, samples) = world(10, 4, 2);
-        // Make every odd server a copy of the even one before it, but for one tool.
-        let twin = |t: &Tool| {
+        // Every odd server is a near copy of the even one before it, but for one tool.
+        let copied = |t: &Tool| {
             let number: usize = t.server_id.as_str()[4..].parse().unwrap();
-            let place = t.name.split('_').nth(1).unwrap().to_owned();
-            if number % 2 == 1 && place != "0" {
-                Tool { cluster_id: ClusterId::of(&(number - 1, &place)), ..t.clone() }
-            } else if number.is_multiple_of(2) {
-                Tool { cluster_id: ClusterId::of(&(number, &place)), ..t.clone() }
-            } else {
-                t.clone()
-            }
+            let place = t.name.split('_').nth(1).unwrap();
+            let own = number % 2 == 1 && place == "0";
+            let shown = if own { number } else { number & !1 };
+            let day = if number % 2 == 1 { "day" } else { "date" };
+            let text =
+                format!("Reads record {place} of the archive of house {shown} by its key, its {day} and the name of its owner");
+            Tool { name: format!("read_{shown}_{place}"), description: Some(text), ..t.clone() }
         };
-        let toolbox = Toolbox::new(toolbox.all().iter().map(twin).collect());
+        let tools: Vec<Tool> = toolbox.all().iter().map(copied).collect();
+        let found = crate::twins::twins(&tools, |_| true);
+        let toolbox = Toolbox::new(tools).with_twins(&found);
         let splits = split(&toolbox, &samples);
         for sample in &samples {
             let number: usize = sample.server_ids[0].as_str()[4..].parse().unwrap();
