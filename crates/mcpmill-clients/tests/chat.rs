@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use mcpmill_clients::chat::{Endpoint, EndpointSettings, Secret};
 use mcpmill_core::{
-    edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Format},
+    edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Format, ToolSpec},
     record::Message,
+    schema_view::Provider,
 };
 use serde_json::{Value, json};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate, matchers::method};
@@ -26,6 +27,7 @@ fn settings(base_url: String) -> EndpointSettings {
         price_input: 1.0,
         price_output: 2.0,
         extra: serde_json::Map::new(),
+        tool_schema: None,
     }
 }
 
@@ -133,4 +135,36 @@ async fn a_closed_port_is_a_network_error() {
 fn a_url_with_a_password_is_refused_without_showing_it() {
     let error = Endpoint::new(settings("http://me:hunter2@host/v1".into())).err().unwrap().to_string();
     assert!(error.contains("without user name") && !error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_providers_view_goes_out_and_the_tools_own_arguments_come_back() {
+    let server = MockServer::start().await;
+    let call = json!({"id": "c", "function": {"name": "find", "arguments": "{\"text\":\"x\",\"most\":null,\"where\":\"{\\\"a\\\":1}\"}"}});
+    let reply = json!({"choices": [{"finish_reason": "tool_calls", "message": {"content": null, "tool_calls": [call]}}]});
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(200).set_body_json(reply)).mount(&server).await;
+    let parameters = json!({
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "most": {"type": "integer"}, "where": {"type": "object"}},
+        "required": ["text"],
+    });
+    let tool = |parameters: Value| ToolSpec { name: "find".into(), description: "finds".into(), parameters };
+    let offered = |tool: ToolSpec| ChatRequest { tools: vec![tool], format: Format::Text, ..question() };
+    let strict = EndpointSettings { tool_schema: Some(Provider::OpenAiStrict), ..settings(format!("{}/v1", server.uri())) };
+    let strict = Endpoint::new(strict).unwrap();
+
+    let reply = strict.chat(&offered(tool(parameters.clone()))).await.unwrap();
+    assert_eq!(json!(reply.tool_calls[0].function.arguments), json!({"text": "x", "where": {"a": 1}}));
+    let sent: Value = server.received_requests().await.unwrap()[0].body_json().unwrap();
+    let function = &sent["tools"][0]["function"];
+    assert_eq!(function["strict"], json!(true));
+    assert_eq!(function["parameters"]["required"], json!(["text", "most", "where"]));
+    assert_eq!(function["parameters"]["additionalProperties"], json!(false));
+    let plain = endpoint(&server);
+    assert_ne!(plain.model(), strict.model(), "answers under another view are not taken for these");
+
+    let remote = json!({"type": "object", "properties": {"a": {"$ref": "other.json"}}});
+    let refused = strict.chat(&offered(tool(remote))).await.unwrap_err();
+    assert!(refused.is_final() && refused.detail.contains("`find`"), "{refused:?}");
+    assert_eq!(server.received_requests().await.unwrap().len(), 1, "it is not sent without the tool");
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use mcpmill_core::schema_view::Provider;
+
 use crate::stage::Stage;
 
 /// Turns MCP servers into training data for small tool-calling models, and measures them
@@ -88,6 +90,12 @@ pub enum Verb {
     Rollout,
     /// Write the datasets
     Export,
+    /// Show the harvested tools as a provider takes them, and what was altered for it
+    Tools {
+        /// Whose rules: openai-strict, openai, gemini or anthropic
+        #[arg(long, value_name = "NAME", default_value = "openai-strict")]
+        provider: Provider,
+    },
     /// Measure models
     Eval {
         /// What to measure.

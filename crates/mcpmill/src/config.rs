@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mcpmill_core::edge::Mode;
+use mcpmill_core::{edge::Mode, schema_view::Provider};
 use mcpmill_pipeline::generate::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +189,8 @@ pub struct EndpointModel {
     pub price_output: f64,
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub extra: serde_json::Map<String, serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_schema: Option<Provider>,
 }
 
 impl Default for EndpointModel {
@@ -204,6 +206,7 @@ impl Default for EndpointModel {
             price_input: 0.0,
             price_output: 0.0,
             extra: serde_json::Map::new(),
+            tool_schema: None,
         }
     }
 }

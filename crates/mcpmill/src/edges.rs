@@ -125,6 +125,7 @@ fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSet
         price_input: endpoint.price_input,
         price_output: endpoint.price_output,
         extra: endpoint.extra.clone(),
+        tool_schema: endpoint.tool_schema,
     })
 }
 

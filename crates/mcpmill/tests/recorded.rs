@@ -66,11 +66,24 @@ fn the_recorded_run_comes_out_as_it_did_live() {
     every_verdict_has_a_reason(&here);
     answers_are_the_servers(&here);
 
+    tools_are_named_apart(&run(with(&["tools", "--provider", "gemini", "--format", "json"])).stdout);
     let told = run(with(&["eval", "select", "--format", "json"]));
     let scores: Value = serde_json::from_slice(&told.stdout).unwrap();
     assert_eq!(scores, json(&recorded("select.json")), "the selection scores are those that were measured live");
     let model = scores.as_array().unwrap().iter().find(|row| row["model"].as_str().unwrap().starts_with("local/")).unwrap();
     assert!(model["scores"]["tool"]["n"].as_u64() >= Some(60), "{model}");
+}
+
+/// Equal names on two servers (`read_file`) come out as two, and no schema keeps what Gemini refuses.
+fn tools_are_named_apart(told: &[u8]) {
+    let tools: Value = serde_json::from_slice(told).unwrap();
+    let tools = tools.as_array().unwrap();
+    let names: BTreeSet<&str> = tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), tools.len());
+    let own: BTreeSet<&str> = tools.iter().map(|tool| tool["tool"].as_str().unwrap()).collect();
+    assert!(own.len() < tools.len() && names.iter().any(|name| name.starts_with("filesystem__read_file_x")), "{names:?}");
+    assert!(tools.iter().all(|tool| tool["function"]["parameters"].get("$schema").is_none()));
+    assert!(tools.iter().any(|tool| tool["altered"].as_array().is_some_and(|changes| !changes.is_empty())));
 }
 
 fn sums_close_and_nothing_was_missing(run: &Path) {

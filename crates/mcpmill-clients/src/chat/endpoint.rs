@@ -15,11 +15,13 @@ use backon::{ExponentialBuilder, Retryable};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use mcpmill_core::canonical::content_hash;
 use mcpmill_core::edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Class, Format};
+use mcpmill_core::schema_view::Provider;
 use reqwest::{StatusCode, header};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
+use super::shown::Shown;
 use super::wire::{self, Binding, Price, Unreadable};
 use crate::secret::Secret;
 
@@ -51,6 +53,8 @@ pub struct EndpointSettings {
     pub price_output: f64,
     /// Fields added to every request body.
     pub extra: Map<String, Value>,
+    /// Whose rules the schemas of offered tools are made to fit; verbatim without it.
+    pub tool_schema: Option<Provider>,
 }
 
 /// An endpoint that cannot be set up.
@@ -147,14 +151,17 @@ impl Endpoint {
         if let Some(limiter) = &self.limiter {
             limiter.until_ready().await;
         }
-        let body = wire::body(&self.settings.model, request, binding, &self.settings.extra);
+        let shown = Shown::of(&request.tools, self.settings.tool_schema)
+            .map_err(|why| self.error(ChatErrorKind::Rejected, why, None, attempts - 1))?;
+        let body = wire::body(&self.settings.model, request, binding, &shown.tools, &self.settings.extra);
         let response = self.client.post(self.url.clone()).json(&body).send().await.map_err(|e| self.network(&e, attempts))?;
         let status = response.status();
         let pause = retry_after(&response);
         let text = self.read(response, attempts).await?;
         if status.is_success() {
             let price = Price { input: self.settings.price_input, output: self.settings.price_output };
-            return wire::reply(&text, price, attempts).map_err(|unreadable| {
+            let read = wire::reply(&text, price, attempts).map(|reply| shown.restore(reply));
+            return read.map_err(|unreadable| {
                 let (kind, detail) = match unreadable {
                     Unreadable::Failed(detail) => (ChatErrorKind::Provider, detail),
                     Unreadable::NoCompletion(detail) => (ChatErrorKind::Unavailable, detail),
@@ -262,10 +269,11 @@ fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Model, endpoint and, where the requests carry further fields, a hash of these: all that the answers depend on.
+/// Model, endpoint and, where the requests carry further fields or other schemas, these: all that the answers depend on.
 fn name_of(settings: &EndpointSettings) -> String {
     let extra = if settings.extra.is_empty() { String::new() } else { format!("+{}", &content_hash(&settings.extra)[..8]) };
-    format!("{}@{}{extra}", settings.model, shown_url(&settings.base_url))
+    let view = settings.tool_schema.map(|provider| format!("+{provider}")).unwrap_or_default();
+    format!("{}@{}{extra}{view}", settings.model, shown_url(&settings.base_url))
 }
 
 /// A base URL without what could be a secret, and without the `/v1` that all have.

@@ -1,6 +1,7 @@
 //! Chat models behind OpenAI-compatible endpoints (vLLM, llama.cpp server, Ollama, OpenRouter, …).
 
 mod endpoint;
+mod shown;
 mod wire;
 
 pub use crate::secret::Secret;

@@ -16,8 +16,8 @@ pub(super) enum Binding {
     Words,
 }
 
-/// The request body.
-pub(super) fn body(model: &str, request: &ChatRequest, binding: Binding, extra: &Map<String, Value>) -> Value {
+/// The request body; `tools` is what the request offers, in the shape the endpoint takes.
+pub(super) fn body(model: &str, request: &ChatRequest, binding: Binding, tools: &[Value], extra: &Map<String, Value>) -> Value {
     let mut messages = serde_json::to_value(&request.messages).unwrap_or_default();
     let mut body = json!({
         "model": model,
@@ -43,9 +43,8 @@ pub(super) fn body(model: &str, request: &ChatRequest, binding: Binding, extra: 
         (Format::Text, _) => {}
     }
     body["messages"] = messages;
-    if !request.tools.is_empty() {
-        let tools: Vec<Value> = request.tools.iter().map(|tool| json!({ "type": "function", "function": tool })).collect();
-        body["tools"] = Value::Array(tools);
+    if !tools.is_empty() {
+        body["tools"] = Value::Array(tools.to_vec());
     }
     for (key, value) in extra {
         body[key] = value.clone();
@@ -209,14 +208,12 @@ pub(super) fn is_empty(messages: &[Message]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use mcpmill_core::edge::ToolSpec;
-
     use super::*;
 
     fn request(format: Format) -> ChatRequest {
         ChatRequest {
             messages: vec![Message::system("s"), Message::user("u")],
-            tools: vec![ToolSpec { name: "t".into(), description: "d".into(), parameters: json!({"type": "object"}) }],
+            tools: Vec::new(),
             format,
             temperature: 0.0,
             top_p: 1.0,
@@ -230,13 +227,13 @@ mod tests {
     fn a_schema_is_bound_or_told() {
         let schema = json!({"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false});
         let format = Format::JsonSchema { name: "x".into(), schema: schema.clone() };
-        let bound = body("m", &request(format.clone()), Binding::Schema, &Map::new());
+        let bound = body("m", &request(format.clone()), Binding::Schema, &[json!("tool")], &Map::new());
         assert_eq!(bound["response_format"]["json_schema"]["strict"], json!(true));
         assert_eq!(bound["response_format"]["json_schema"]["schema"], schema);
-        assert_eq!(bound["tools"][0]["function"]["name"], json!("t"));
+        assert_eq!(bound["tools"], json!(["tool"]));
         assert_eq!(bound["messages"][1], json!({"role":"user","content":"u"}));
-        let told = body("m", &request(format), Binding::Words, &Map::new());
-        assert!(told.get("response_format").is_none());
+        let told = body("m", &request(format), Binding::Words, &[], &Map::new());
+        assert!(told.get("response_format").is_none() && told.get("tools").is_none());
         assert!(told["messages"][1]["content"].as_str().unwrap().contains("\"required\""));
     }
 

@@ -12,19 +12,23 @@ mod rules;
 mod tests;
 mod walk;
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::record::Tool;
 
 /// Whose rules a schema is made to fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Provider {
     /// OpenAI function calling and structured outputs with `strict: true`.
+    #[serde(rename = "openai-strict")]
     OpenAiStrict,
     /// OpenAI function calling without it.
+    #[serde(rename = "openai")]
     OpenAi,
     /// Gemini function declarations (`parameters`).
     Gemini,
@@ -49,6 +53,18 @@ impl fmt::Display for Provider {
             Self::OpenAi => "openai",
             Self::Gemini => "gemini",
             Self::Anthropic => "anthropic",
+        })
+    }
+}
+
+impl FromStr for Provider {
+    type Err = String;
+
+    /// Reads what [`Display`](fmt::Display) writes.
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|provider| provider.to_string() == name).ok_or_else(|| {
+            let known: Vec<String> = Self::ALL.iter().map(ToString::to_string).collect();
+            format!("want one of {}", known.join(", "))
         })
     }
 }

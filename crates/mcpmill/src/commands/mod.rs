@@ -8,6 +8,7 @@ pub mod eval;
 mod explain;
 mod init;
 pub mod plan;
+mod tools;
 
 pub use check::ready as check_ready;
 
@@ -70,6 +71,10 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Verb::Eval { what: Eval::Select { suites, tools } } => {
             let format = setup.global.format;
             in_run(setup, Choice::Named, async |line| eval::eval_select(line, &suites, tools.as_deref(), format).await).await
+        }
+        Verb::Tools { provider } => {
+            let format = setup.global.format;
+            in_run(setup, Choice::Named, async |line| tools::tools(line, provider, format)).await
         }
         Verb::Cache { what } => cache::cache(&setup, &what).await,
         Verb::Check => check::check(&setup),
