@@ -7,6 +7,24 @@ use serde_json::{Map, Value, json};
 use super::{Alteration, Change, Provider, Reason, View, restore::Way, rules};
 use crate::naming::property_alias;
 
+/// Keywords that hold schemas by name.
+const MAPS: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
+/// Keywords that hold a list of schemas; `allOf` is merged before.
+const LISTS: [&str; 3] = ["anyOf", "oneOf", "prefixItems"];
+/// Keywords that hold one schema.
+const SINGLE: [&str; 10] = [
+    "items",
+    "additionalProperties",
+    "contains",
+    "propertyNames",
+    "not",
+    "if",
+    "then",
+    "else",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+
 /// Schemas inside each other that are open at once, choices and references among them. This bounds the stack.
 const MOST_OPEN: usize = 96;
 
@@ -234,44 +252,16 @@ impl<'a> Walk<'a> {
                 return Ok(());
             }
             _ if !rules::takes(self.provider, keyword) => None,
-            ("properties" | "patternProperties" | "dependentSchemas", Value::Object(map)) => Some(self.map(keyword, map, place)?),
-            ("anyOf" | "oneOf" | "prefixItems", Value::Array(list)) if !list.is_empty() => Some(self.list(keyword, list, place)?),
+            (_, Value::Object(map)) if MAPS.contains(&keyword) => Some(self.map(keyword, map, place)?),
+            (_, Value::Array(list)) if LISTS.contains(&keyword) && !list.is_empty() => Some(self.list(keyword, list, place)?),
             ("additionalProperties", _) if narrow => Some(value.clone()),
             ("additionalProperties" | "unevaluatedProperties" | "unevaluatedItems", Value::Bool(_)) => Some(value.clone()),
-            (
-                "items"
-                | "additionalProperties"
-                | "contains"
-                | "propertyNames"
-                | "not"
-                | "if"
-                | "then"
-                | "else"
-                | "unevaluatedItems"
-                | "unevaluatedProperties",
-                Value::Object(_) | Value::Bool(_),
-            ) => {
+            (_, Value::Object(_) | Value::Bool(_)) if SINGLE.contains(&keyword) => {
                 let at = format!("{}/{keyword}", place.at);
                 Some(self.node(value, Place { at: &at, level: place.level + 1 })?)
             }
-            (
-                "properties"
-                | "patternProperties"
-                | "dependentSchemas"
-                | "anyOf"
-                | "oneOf"
-                | "allOf"
-                | "prefixItems"
-                | "items"
-                | "additionalProperties"
-                | "contains"
-                | "propertyNames"
-                | "not"
-                | "if"
-                | "then"
-                | "else",
-                _,
-            ) => None,
+            // Not what such a keyword holds.
+            _ if [&MAPS[..], &LISTS, &SINGLE].iter().any(|held| held.contains(&keyword)) || keyword == "allOf" => None,
             _ => self.plain(keyword, value),
         };
         match done {
