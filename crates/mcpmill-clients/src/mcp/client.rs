@@ -17,6 +17,11 @@ impl Client {
     pub(super) fn new(root: &str, version: ProtocolVersion) -> Self {
         Self { root: format!("file://{root}"), version }
     }
+
+    /// The address of its one root.
+    pub(super) fn root(&self) -> &str {
+        &self.root
+    }
 }
 
 #[allow(deprecated, reason = "servers in use ask for roots, and some offer fewer tools to a client that has none")]

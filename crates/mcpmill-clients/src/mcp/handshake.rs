@@ -19,10 +19,12 @@ use crate::cage::Running;
 
 /// Versions that are opened by `initialize`.
 const WITH_INITIALIZE: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+/// The version that is opened without.
+pub(super) const DISCOVER_VERSION: &str = "2026-07-28";
 
 /// How a connection is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Era {
+pub enum Era {
     /// By `initialize`: up to 2025-11-25.
     Initialize,
     /// Not at all; `server/discover` says what there is: from 2026-07-28 on.
@@ -91,7 +93,12 @@ pub(super) fn refusal(error: &GreetError, era: Era) -> Failure {
             }
             other => Failure::new(HarvestOutcome::Protocol, shown(&other.to_string(), 1000)),
         },
-        version @ GreetError::Version(_) => Failure::new(HarvestOutcome::Protocol, version.to_string()),
+        GreetError::Version(version) => {
+            let mut failure = Failure::new(HarvestOutcome::Protocol, error.to_string());
+            // Not offered, but there is a way to speak it.
+            failure.other_era = version == DISCOVER_VERSION;
+            failure
+        }
     }
 }
 
@@ -129,14 +136,22 @@ pub(super) fn server_info(info: &ServerPeerInfo, era: Era, kept: &Kept) -> Serve
         None => Default::default(),
     };
     let protocol_version = info.protocol_version.to_string();
-    let mut offered = kept.offered();
-    if !offered.contains(&protocol_version) {
-        offered.insert(0, protocol_version.clone());
-    }
+    let offered = each_once([protocol_version.clone()].into_iter().chain(kept.offered()));
     let era = match era {
         Era::Initialize => "initialize",
         Era::Discover => "discover",
     };
     let (instructions, era) = (info.instructions.clone(), era.to_owned());
     ServerInfo { name, version, protocol_version, instructions, era, offered, ..ServerInfo::default() }
+}
+
+/// Versions in the order they were named, each once.
+pub(super) fn each_once(versions: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    for version in versions {
+        if !once.contains(&version) {
+            once.push(version);
+        }
+    }
+    once
 }

@@ -16,14 +16,30 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
+use super::remote::Fault;
+
+/// Values in one message. Read, each takes up to some dozens of bytes however short it was on the wire,
+/// so that bytes alone do not bound what a message costs.
+const MOST_VALUES: usize = 1 << 20;
 /// Protocol versions a server may say it speaks; more are not noted.
 const MOST_OFFERED: usize = 16;
+
+/// What has become of a request.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    /// Nothing yet.
+    Awaited,
+    /// Its result, as the server wrote it.
+    Came(Value),
+    /// There will be none, for a reason of its own: the connection may go on.
+    Lost(Fault),
+}
 
 /// Answers, and what was odd on the way. Every transport has one; rmcp only learns that an answer came.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// Answers by request; `None` while one is waited for.
-    replies: Mutex<HashMap<RequestId, Option<Value>>>,
+    /// Answers by request, for those that are waited for.
+    replies: Mutex<HashMap<RequestId, Answer>>,
     offered: Mutex<Vec<String>>,
     flooded: AtomicBool,
     noise: AtomicU64,
@@ -60,47 +76,73 @@ impl Kept {
         if let JsonRpcMessage::Request(request) = item
             && matches!(request.request, ClientRequest::ListToolsRequest(_) | ClientRequest::CallToolRequest(_))
         {
-            self.replies().insert(request.id.clone(), None);
+            self.replies().insert(request.id.clone(), Answer::Awaited);
         }
     }
 
-    /// The result of a request, as the server wrote it. Whoever waited no longer does.
-    pub(super) fn take(&self, id: &RequestId) -> Option<Value> {
-        self.replies().remove(id).flatten()
+    /// What has become of a request. Whoever waited no longer does.
+    pub(super) fn take(&self, id: &RequestId) -> Option<Answer> {
+        self.replies().remove(id)
     }
 
-    pub(super) fn replies(&self) -> MutexGuard<'_, HashMap<RequestId, Option<Value>>> {
+    /// The answer to this request is lost; the error that tells rmcp so. `None` when nobody waits for it.
+    pub(super) fn lose(&self, id: &RequestId, fault: Fault) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let mut replies = self.replies();
+        let waiting = replies.get_mut(id).filter(|waiting| **waiting == Answer::Awaited)?;
+        let error = json!({ "code": -32603, "message": fault.to_string() });
+        *waiting = Answer::Lost(fault);
+        serde_json::from_value(json!({ "jsonrpc": "2.0", "id": id, "error": error })).ok()
+    }
+
+    pub(super) fn replies(&self) -> MutexGuard<'_, HashMap<RequestId, Answer>> {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads one line. Lines that are no JSON-RPC are the server's chatter: counted, and no more.
-    pub(super) fn understand(&self, line: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
+    pub(super) fn understand(&self, line: &[u8]) -> Vec<RxJsonRpcMessage<RoleClient>> {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
         if line.is_empty() {
-            return None;
+            return Vec::new();
         }
         // A progress bar leaves its last state before the message on the same line.
         let after_return = line.iter().rposition(|byte| *byte == b'\r').map(|at| &line[at + 1..]);
-        let message = self.read(line).or_else(|| self.read(after_return?.trim_ascii()));
-        if message.is_none() {
+        let mut messages = self.read(line);
+        if messages.is_empty()
+            && let Some(rest) = after_return
+        {
+            messages = self.read(rest.trim_ascii());
+        }
+        if messages.is_empty() {
             self.noise.fetch_add(1, Ordering::Relaxed);
         }
-        message
+        messages
     }
 
-    fn read(&self, text: &[u8]) -> Option<RxJsonRpcMessage<RoleClient>> {
+    fn read(&self, text: &[u8]) -> Vec<RxJsonRpcMessage<RoleClient>> {
         // Most chatter is recognised by its first letter.
-        if text.first() != Some(&b'{') {
-            return None;
+        if !matches!(text.first(), Some(b'{' | b'[')) {
+            return Vec::new();
         }
-        let read = json::read(text)?;
-        let message = self.message(read.value)?;
-        self.mended.fetch_add(u64::from(read.mended), Ordering::Relaxed);
-        Some(message)
+        if is_too_much(text) {
+            self.flood();
+            return Vec::new();
+        }
+        let Some(read) = json::read(text) else { return Vec::new() };
+        let messages = self.messages(read.value);
+        self.mended.fetch_add(u64::from(read.mended && !messages.is_empty()), Ordering::Relaxed);
+        messages
+    }
+
+    /// What one JSON text holds: a message, or, as 2025-03-26 has it, a list of such.
+    pub(super) fn messages(&self, text: Value) -> Vec<RxJsonRpcMessage<RoleClient>> {
+        match text {
+            Value::Array(batch) => batch.into_iter().filter_map(|message| self.message(message)).collect(),
+            message => self.message(message).into_iter().collect(),
+        }
     }
 
     /// One JSON value as a message, its result set aside.
-    pub(super) fn message(&self, mut message: Value) -> Option<RxJsonRpcMessage<RoleClient>> {
+    fn message(&self, mut message: Value) -> Option<RxJsonRpcMessage<RoleClient>> {
         let fields = message.as_object_mut()?;
         if fields.contains_key("method") {
             return serde_json::from_value(message).ok();
@@ -109,9 +151,12 @@ impl Kept {
         if let Some(error) = fields.get_mut("error") {
             self.note(&error["data"]["supported"]);
             *error = tidy(error);
-        } else if let Some(waiting) = self.replies().get_mut(&id) {
-            // rmcp only has to know that the answer came.
-            *waiting = fields.insert("result".to_owned(), json!({}));
+        } else if let Some(waiting) = waiting_for(&mut self.replies(), &id) {
+            // rmcp only has to know that the answer came. A second one does not take its place.
+            let result = fields.insert("result".to_owned(), json!({}))?;
+            if *waiting == Answer::Awaited {
+                *waiting = Answer::Came(result);
+            }
         } else {
             self.note(&fields.get("result")?["supportedVersions"]);
         }
@@ -123,6 +168,34 @@ impl Kept {
         let versions = versions.iter().filter_map(Value::as_str).take(MOST_OFFERED).map(|version| shown(version, 40));
         *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = versions.collect();
     }
+}
+
+/// The request an id names; some servers give a number back as text.
+fn waiting_for<'a>(replies: &'a mut HashMap<RequestId, Answer>, id: &RequestId) -> Option<&'a mut Answer> {
+    let id = match id {
+        RequestId::String(text) if !replies.contains_key(id) => &RequestId::Number(text.parse().ok()?),
+        id => id,
+    };
+    replies.get_mut(id)
+}
+
+/// Whether a JSON text holds more values than one message may.
+pub(super) fn is_too_much(text: &[u8]) -> bool {
+    // Every value but the first of its list or object stands behind a comma or a colon.
+    if text.len() < MOST_VALUES {
+        return false;
+    }
+    let (mut values, mut quoted, mut escaped) = (0, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' | b':' | b'[' | b'{' if !quoted => values += 1,
+            _ => {}
+        }
+    }
+    values > MOST_VALUES
 }
 
 /// An error object rmcp can read, whatever a server put there.
@@ -138,4 +211,57 @@ fn tidy(error: &Value) -> Value {
         tidy["data"] = data.clone();
     }
     tidy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(ids: &[i64]) -> Kept {
+        let kept = Kept::default();
+        kept.replies().extend(ids.iter().map(|id| (RequestId::Number(*id), Answer::Awaited)));
+        kept
+    }
+
+    #[test]
+    fn the_first_answer_counts_and_ids_may_be_text() {
+        let kept = waiting(&[1, 2]);
+        assert_eq!(kept.understand(br#"{"jsonrpc":"2.0","id":1,"result":{"first":1}}"#).len(), 1);
+        assert_eq!(kept.understand(br#"{"jsonrpc":"2.0","id":1,"result":{"second":1}}"#).len(), 1);
+        assert_eq!(kept.take(&RequestId::Number(1)), Some(Answer::Came(json!({"first": 1}))));
+        assert_eq!(kept.understand(br#"{"jsonrpc":"2.0","id":"2","result":{"a":1}}"#).len(), 1);
+        assert_eq!(kept.take(&RequestId::Number(2)), Some(Answer::Came(json!({"a": 1}))));
+        assert_eq!(kept.take(&RequestId::Number(2)), None);
+    }
+
+    #[test]
+    fn a_list_of_messages_is_each_of_them() {
+        let kept = waiting(&[1, 2]);
+        let batch = br#"[{"jsonrpc":"2.0","id":2,"result":{"b":1}},7,{"jsonrpc":"2.0","id":1,"result":{"a":1}}]"#;
+        assert_eq!(kept.understand(batch).len(), 2);
+        assert_eq!(kept.take(&RequestId::Number(1)), Some(Answer::Came(json!({"a": 1}))));
+        assert_eq!(kept.take(&RequestId::Number(2)), Some(Answer::Came(json!({"b": 1}))));
+        assert_eq!(kept.noise(), 0);
+    }
+
+    #[test]
+    fn an_answer_is_lost_to_the_one_who_waits_for_it_alone() {
+        let kept = waiting(&[1, 2]);
+        assert!(kept.lose(&RequestId::Number(1), Fault::CutOff).is_some());
+        assert!(kept.lose(&RequestId::Number(1), Fault::Late).is_none());
+        assert!(kept.lose(&RequestId::Number(3), Fault::CutOff).is_none());
+        assert_eq!(kept.take(&RequestId::Number(1)), Some(Answer::Lost(Fault::CutOff)));
+        assert_eq!(kept.take(&RequestId::Number(2)), Some(Answer::Awaited));
+    }
+
+    #[test]
+    fn many_small_values_are_too_much_and_long_texts_are_not() {
+        let many = format!("[{}0]", "0,".repeat(MOST_VALUES));
+        assert!(is_too_much(many.as_bytes()));
+        let long = format!(r#"["\"{}"]"#, ",".repeat(2 * MOST_VALUES));
+        assert!(!is_too_much(long.as_bytes()));
+        let kept = waiting(&[1]);
+        assert!(kept.understand(many.as_bytes()).is_empty());
+        assert!(kept.flooded());
+    }
 }

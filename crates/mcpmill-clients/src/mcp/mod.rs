@@ -30,11 +30,12 @@ use crate::{
     install::{Installation, Installer},
 };
 use complaints::Complaints;
+pub use handshake::Era;
 pub use hiding::HidingSecrets;
 pub use ladder::RetryLadder;
 pub use passing::PassingInstalls;
 
-use handshake::{Era, Greeting, greet, refused, server_info};
+use handshake::{Greeting, each_once, greet, refused, server_info};
 use runner::{Behind, Runner, Secrets};
 use wire::{Caps, Wire};
 use world::{World, placed};
@@ -86,6 +87,7 @@ pub struct CagedConnector {
     credentials: HashMap<String, String>,
     remote: Option<Reach>,
     probe_eras: bool,
+    only: Option<Era>,
 }
 
 impl CagedConnector {
@@ -93,7 +95,7 @@ impl CagedConnector {
     pub fn new(cage: Cage, installer: Installer, scratch: impl Into<PathBuf>) -> Self {
         let limits = ServerLimits::default();
         let credentials = HashMap::new();
-        Self { cage, installer, scratch: scratch.into(), limits, credentials, remote: None, probe_eras: false }
+        Self { cage, installer, scratch: scratch.into(), limits, credentials, remote: None, probe_eras: false, only: None }
     }
 
     /// Other limits.
@@ -121,6 +123,12 @@ impl CagedConnector {
         self
     }
 
+    /// Opens servers in this way only, whatever they answer.
+    pub fn with_only(mut self, era: Era) -> Self {
+        self.only = Some(era);
+        self
+    }
+
     /// Starts a program that is installed already, over a fresh world, and shakes hands.
     ///
     /// # Errors
@@ -145,11 +153,12 @@ impl CagedConnector {
     /// `initialize` first; the other era in a fresh process, when the server refuses the first.
     async fn in_either_era(&self, program: &Program, spec: &WorldSpec) -> Result<Runner, Failure> {
         let deadline = Instant::now() + self.limits.start;
-        match Box::pin(self.shake_hands(program, spec, Era::Initialize, deadline)).await {
+        let first = self.only.unwrap_or(Era::Initialize);
+        match Box::pin(self.shake_hands(program, spec, first, deadline)).await {
+            only if self.only.is_some() => only,
             Ok(mut runner) if self.probe_eras => {
                 if let Ok(other) = Box::pin(self.shake_hands(program, spec, Era::Discover, deadline)).await {
-                    runner.info.offered.extend(other.info.offered.clone());
-                    runner.info.offered.dedup();
+                    runner.info.offered = each_once(runner.info.offered.into_iter().chain(other.info.offered.clone()));
                     Box::new(other).close().await;
                 }
                 Ok(runner)

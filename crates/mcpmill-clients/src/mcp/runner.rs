@@ -1,6 +1,6 @@
 //! A server that runs.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mcpmill_core::{
@@ -17,13 +17,22 @@ use rmcp::{
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::{client::Client, complaints::Complaints, kept::Kept, remote::Link};
+use super::{
+    client::Client,
+    complaints::Complaints,
+    kept::{Answer, Kept},
+    remote::{Fault, Link},
+};
 use crate::cage::Running;
 
 /// Time a server has to end by itself once its input is closed.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
 /// Time given to rmcp beyond the time limit of a request.
 const SLACK: Duration = Duration::from_secs(2);
+/// Times a server may ask for input before it answers a call.
+const ROUNDS: usize = 5;
+/// Inputs it may ask for at once.
+const MOST_INPUTS: usize = 16;
 /// Time the end of a process may take to be noticed after its output ended.
 const NOTICED_WITHIN: Duration = Duration::from_millis(300);
 
@@ -63,16 +72,21 @@ impl Runner {
             let options = PeerRequestOptions::with_timeout(self.answer_within);
             let handle = self.service.peer().send_cancellable_request(request, options).await?;
             let waiting = Waiting(&self.kept, handle.id.clone());
-            handle.await_response().await?;
-            Ok(self.kept.take(&waiting.1))
+            let answered = handle.await_response().await;
+            match self.kept.take(&waiting.1) {
+                Some(Answer::Lost(fault)) => Ok(Err(fault)),
+                Some(Answer::Came(result)) => answered.map(|_| Ok(Some(result))),
+                Some(Answer::Awaited) | None => answered.map(|_| Ok(None)),
+            }
         };
         let answer = match timeout(self.answer_within + SLACK, sent_and_answered).await {
             Ok(answer) => answer,
             Err(_) => Err(ServiceError::Timeout { timeout: self.answer_within }),
         };
         match answer {
-            Ok(Some(result)) => Ok(result),
-            Ok(None) => Err(self.error(action, ToolErrorKind::Protocol, "its answer has no result")),
+            Ok(Ok(Some(result))) => Ok(result),
+            Ok(Ok(None)) => Err(self.error(action, ToolErrorKind::Protocol, "its answer has no result")),
+            Ok(Err(fault)) => Err(self.lost(action, &fault)),
             Err(error) => Err(self.failure(action, error).await),
         }
     }
@@ -83,14 +97,24 @@ impl Runner {
                 let data = error.data.map(|data| format!(" ({})", clipped(&data.to_string(), 2000))).unwrap_or_default();
                 self.error(action, ToolErrorKind::Rpc(i64::from(error.code.0)), format!("{}{data}", error.message))
             }
-            ServiceError::Timeout { .. } => {
-                self.error(action, ToolErrorKind::TimedOut, format!("no answer within {} s", self.answer_within.as_secs_f32()))
-            }
+            ServiceError::Timeout { .. } => self.lost(action, &Fault::Late),
             ServiceError::UnexpectedResponse => self.error(action, ToolErrorKind::Protocol, "its answer is to another question"),
-            ServiceError::TransportSend(_) | ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
-                self.broken(action).await
-            }
+            ServiceError::TransportSend(error) => match error.error.downcast_ref::<Fault>() {
+                Some(fault) => self.lost(action, fault),
+                None => self.broken(action).await,
+            },
+            ServiceError::TransportClosed | ServiceError::Cancelled { .. } => self.broken(action).await,
             other => self.error(action, ToolErrorKind::Protocol, other.to_string()),
+        }
+    }
+
+    /// Why one request had no answer.
+    fn lost(&self, action: &str, fault: &Fault) -> ToolError {
+        match fault {
+            Fault::Late => {
+                self.error(action, fault.kind(), format!("no answer within {} s", self.answer_within.as_secs_f32()))
+            }
+            fault => self.error(action, fault.kind(), fault.to_string()),
         }
     }
 
@@ -118,13 +142,28 @@ impl Runner {
     /// Why a remote server is not there any more.
     fn gone(&self, action: &str) -> ToolError {
         let fault = match &self.behind {
-            Behind::Web(link) => link.fault(),
+            Behind::Web(link) => link.ended(),
             Behind::Process { .. } => None,
         };
         match fault {
-            Some(fault) => self.error(action, fault.kind(), fault.to_string()),
+            Some(fault) => self.lost(action, &fault),
             None => self.error(action, ToolErrorKind::Disconnected, "the server closed the connection"),
         }
+    }
+
+    /// What a server wants before it answers, as far as it is given: the world is its root, and nobody is
+    /// here to be asked anything.
+    fn inputs(&self, result: &Value) -> Result<BTreeMap<String, Value>, String> {
+        let wanted = result["inputRequests"].as_object().cloned().unwrap_or_default();
+        if wanted.len() > MOST_INPUTS {
+            return Err(format!("it wants more than {MOST_INPUTS} inputs at once"));
+        }
+        let given = |(name, request): (String, Value)| match request["method"].as_str() {
+            Some("roots/list") => Ok((name, json!({ "roots": [{ "uri": self.service.service().root() }] }))),
+            Some("elicitation/create") => Ok((name, json!({ "action": "decline" }))),
+            other => Err(format!("it wants `{}`, which is not given", shown(other.unwrap_or_default(), 60))),
+        };
+        wanted.into_iter().map(given).collect()
     }
 
     fn error(&self, action: &str, kind: ToolErrorKind, detail: impl Into<String>) -> ToolError {
@@ -174,14 +213,33 @@ impl ToolRunner for Runner {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
         let result = self.ask("list tools", request).await?;
-        page(result).map_err(|detail| self.error("list tools", ToolErrorKind::Protocol, detail))
+        let mut page = page(result).map_err(|detail| self.error("list tools", ToolErrorKind::Protocol, detail))?;
+        if let Behind::Web(link) = &self.behind {
+            let (tools, refused) = (&mut page.tools, &mut page.refused);
+            tools.retain(|tool| match link.mirror(&tool.name, &tool.input_schema) {
+                Ok(()) => true,
+                Err(why) => {
+                    refused.push(format!("`{}` {why}", shown(&tool.name, 80)));
+                    false
+                }
+            });
+        }
+        Ok(page)
     }
 
     async fn call_tool(&self, name: &str, arguments: &Map<String, Value>) -> Result<ToolResult, ToolError> {
         let action = format!("call tool `{name}`");
-        let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments.clone());
-        let result = self.ask(&action, ClientRequest::CallToolRequest(CallToolRequest::new(params))).await?;
-        tool_result(result).map_err(|detail| self.error(&action, ToolErrorKind::Protocol, detail))
+        let wrong = |detail: String| self.error(&action, ToolErrorKind::Protocol, detail);
+        let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments.clone());
+        for _ in 0..ROUNDS {
+            let result = self.ask(&action, ClientRequest::CallToolRequest(CallToolRequest::new(params.clone()))).await?;
+            if result["resultType"] != "input_required" {
+                return tool_result(result).map_err(wrong);
+            }
+            params.input_responses = Some(self.inputs(&result).map_err(wrong)?);
+            params.request_state = result["requestState"].as_str().map(str::to_owned);
+        }
+        Err(wrong(format!("it wanted input {ROUNDS} times and gave no result")))
     }
 
     fn oddities(&self) -> Vec<String> {

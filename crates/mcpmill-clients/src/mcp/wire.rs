@@ -3,7 +3,7 @@
 //! rmcp drives the protocol; this keeps the bounds and, for the answers that become data, the JSON as
 //! the server wrote it: key order, unknown fields and all.
 
-use std::{io, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc};
 
 use rmcp::{
     RoleClient,
@@ -30,6 +30,8 @@ pub(super) struct Wire<R, W> {
     line: Vec<u8>,
     read: u64,
     caps: Caps,
+    /// Of a line that held several.
+    more: VecDeque<RxJsonRpcMessage<RoleClient>>,
     writer: Arc<AsyncMutex<Option<W>>>,
     kept: Arc<Kept>,
 }
@@ -39,7 +41,7 @@ impl<R: AsyncRead + Unpin, W> Wire<R, W> {
         let kept = Arc::new(Kept::default());
         let writer = Arc::new(AsyncMutex::new(Some(writer)));
         let lines = BufReader::new(reader);
-        (Self { lines, line: Vec::new(), read: 0, caps, writer, kept: Arc::clone(&kept) }, kept)
+        (Self { lines, line: Vec::new(), read: 0, caps, more: VecDeque::new(), writer, kept: Arc::clone(&kept) }, kept)
     }
 
     /// The next whole line, or `None` at the end or when the server prints too much. May be dropped
@@ -88,9 +90,13 @@ where
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let line = self.next_line().await?;
-            if let Some(message) = self.kept.understand(&line) {
+            if let Some(message) = self.more.pop_front() {
                 return Some(message);
+            }
+            let line = self.next_line().await?;
+            self.more.extend(self.kept.understand(&line));
+            if self.more.is_empty() && self.kept.flooded() {
+                return None;
             }
         }
     }
@@ -109,6 +115,7 @@ mod tests {
     use rmcp::model::{JsonRpcMessage, RequestId};
 
     use super::*;
+    use crate::mcp::kept::Answer;
 
     fn wire(text: &'static str, caps: Caps) -> (Wire<&'static [u8], Vec<u8>>, Arc<Kept>) {
         Wire::new(text.as_bytes(), Vec::new(), caps)
@@ -143,9 +150,10 @@ mod tests {
         let raw = r#"{"tools":[{"z":1,"name":"a","inputSchema":{"b":1,"a":1.0}}],"x":null}"#;
         let text: &'static str = Box::leak(format!("{{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{raw}}}\n").into_boxed_str());
         let (mut wire, kept) = wire(text, WIDE);
-        kept.replies().insert(RequestId::Number(3), None);
+        kept.replies().insert(RequestId::Number(3), Answer::Awaited);
         wire.receive().await.unwrap();
-        assert_eq!(kept.take(&RequestId::Number(3)).unwrap().to_string(), raw);
+        let Some(Answer::Came(result)) = kept.take(&RequestId::Number(3)) else { panic!() };
+        assert_eq!(result.to_string(), raw);
         assert!(kept.take(&RequestId::Number(3)).is_none());
     }
 

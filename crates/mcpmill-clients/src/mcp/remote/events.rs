@@ -1,6 +1,13 @@
 //! A stream of server-sent events, taken apart within bounds.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
+
+/// An id longer than this is not kept: it has to go into a header.
+const LONGEST_ID: usize = 1024;
+/// Time to wait before a stream is asked for again, where the stream does not say.
+const WAIT: Duration = Duration::from_secs(1);
+/// Even a stream that asks for no wait at all gets this one.
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +27,10 @@ pub(super) struct Parser {
     data: Option<Vec<u8>>,
     after_return: bool,
     ready: VecDeque<Event>,
+    /// The last id on the lines so far, and the one of the last whole event.
+    id: Option<Vec<u8>>,
+    whole: Option<Vec<u8>>,
+    wait: Duration,
 }
 
 /// An event or a line is larger than it may be.
@@ -29,7 +40,33 @@ pub(super) struct TooLarge;
 impl Parser {
     /// A parser of events of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, line: Vec::new(), name: String::new(), data: None, after_return: false, ready: VecDeque::new() }
+        Self {
+            limit,
+            line: Vec::new(),
+            name: String::new(),
+            data: None,
+            after_return: false,
+            ready: VecDeque::new(),
+            id: None,
+            whole: None,
+            wait: WAIT,
+        }
+    }
+
+    /// Where a stream that broke off can be taken up again: the id of its last whole event.
+    pub(super) fn last_id(&self) -> Option<&[u8]> {
+        self.whole.as_deref()
+    }
+
+    /// How long the stream wants to be left alone before it is asked for again.
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// Forgets what was left over when the stream broke off, and goes on with the next one.
+    pub(super) fn broken_off(&mut self) {
+        (self.line, self.name, self.data, self.after_return) = (Vec::new(), String::new(), None, false);
+        self.id.clone_from(&self.whole);
     }
 
     /// The next whole event.
@@ -58,6 +95,7 @@ impl Parser {
         let line = std::mem::take(&mut self.line);
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line);
         if line.is_empty() {
+            self.whole.clone_from(&self.id);
             let name = std::mem::take(&mut self.name);
             if let Some(data) = self.data.take() {
                 let name = if name.is_empty() { "message".to_owned() } else { name };
@@ -77,7 +115,16 @@ impl Parser {
                 }
                 None => self.data = Some(value.to_vec()),
             },
-            // Comments, ids and times to wait: nothing is resumed.
+            // An empty id takes the one before back; one with a zero byte is none.
+            b"id" if value.len() <= LONGEST_ID && !value.contains(&0) => {
+                self.id = (!value.is_empty()).then(|| value.to_vec());
+            }
+            b"retry" => {
+                let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+                if let Some(milliseconds) = digits.and_then(|text| text.parse().ok()) {
+                    self.wait = Duration::from_millis(milliseconds).max(SHORTEST_WAIT);
+                }
+            }
             _ => {}
         }
     }
@@ -103,6 +150,25 @@ mod tests {
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(events(&bytes), wanted);
         assert_eq!(events(&[b"data: x\r", b"\r"]), [("message".to_owned(), "x".to_owned())]);
+    }
+
+    #[test]
+    fn the_last_whole_event_says_where_to_go_on() {
+        let mut parser = Parser::new(10_000);
+        assert_eq!((parser.last_id(), parser.wait()), (None, WAIT));
+        parser.feed(b"id: a\nretry: 500\ndata: \n\nid: b\nretry: soon\ndata: {").unwrap();
+        assert_eq!((parser.last_id(), parser.wait()), (Some(&b"a"[..]), Duration::from_millis(500)));
+        parser.broken_off();
+        parser.feed(b"data: x\n\n").unwrap();
+        let events: Vec<_> = std::iter::from_fn(|| parser.next()).map(|event| event.data).collect();
+        assert_eq!(events, [b"".to_vec(), b"x".to_vec()]);
+        assert_eq!(parser.last_id(), Some(&b"a"[..]), "the id of an event that never became whole counts for nothing");
+        parser.feed(b"id: c\0\nretry: 0\n\n").unwrap();
+        assert_eq!((parser.last_id(), parser.wait()), (Some(&b"a"[..]), SHORTEST_WAIT));
+        parser.feed(format!("id: {}\n\n", "x".repeat(LONGEST_ID + 1)).as_bytes()).unwrap();
+        assert_eq!(parser.last_id(), Some(&b"a"[..]));
+        parser.feed(b"id\n\n").unwrap();
+        assert_eq!(parser.last_id(), None);
     }
 
     #[test]

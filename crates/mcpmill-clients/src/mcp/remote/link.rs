@@ -1,7 +1,11 @@
 //! What both remote transports share: requests out, messages in, within bounds.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,8 +24,12 @@ use tokio::sync::mpsc;
 use super::{
     events::Parser,
     fault::{Fault, network},
+    mirror::Mirrored,
 };
-use crate::mcp::kept::Kept;
+use crate::mcp::{
+    handshake::Era,
+    kept::{Kept, is_too_much},
+};
 
 /// Messages that wait to be taken.
 const INBOX: usize = 64;
@@ -29,6 +37,8 @@ const INBOX: usize = 64;
 const HOPS: usize = 3;
 /// Bytes of an error answer that are read.
 const ERROR_BYTES: usize = 64 << 10;
+/// Times one stream is taken up again after it broke off.
+const RESUMPTIONS: usize = 20;
 
 /// What a remote server may send.
 #[derive(Clone, Copy, Debug)]
@@ -49,47 +59,81 @@ pub(in crate::mcp) struct Link {
     client: Client,
     pub(super) url: Url,
     headers: HeaderMap,
+    pub(super) era: Era,
     pub(super) bounds: Bounds,
     pub(super) kept: Arc<Kept>,
+    opened: AtomicBool,
     state: Mutex<State>,
     inbox: mpsc::Sender<Incoming>,
 }
 
 #[derive(Default)]
 struct State {
-    fault: Option<Fault>,
+    /// Why the connection as a whole has ended.
+    ended: Option<Fault>,
     session: Option<HeaderValue>,
     version: Option<HeaderValue>,
     read: u64,
+    /// Arguments that also go into headers, by tool.
+    mirrored: HashMap<String, Mirrored>,
 }
 
 impl Link {
     /// A link, and where its messages arrive.
-    pub(super) fn new(client: Client, url: Url, headers: HeaderMap, bounds: Bounds) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
+    pub(super) fn new(
+        client: Client,
+        (url, headers): (Url, HeaderMap),
+        era: Era,
+        bounds: Bounds,
+    ) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
         let (inbox, outlet) = mpsc::channel(INBOX);
-        let (kept, state) = (Arc::default(), Mutex::default());
-        (Arc::new(Self { client, url, headers, bounds, kept, state, inbox }), outlet)
+        let (kept, opened, state) = (Arc::default(), AtomicBool::default(), Mutex::default());
+        (Arc::new(Self { client, url, headers, era, bounds, kept, opened, state, inbox }), outlet)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What went wrong last.
-    pub(in crate::mcp) fn fault(&self) -> Option<Fault> {
-        self.state().fault.clone()
-    }
-
-    /// Notes what went wrong with one request.
-    pub(super) fn note(&self, fault: Fault) -> Fault {
-        self.state().fault = Some(fault.clone());
-        fault
+    /// Why the connection as a whole has ended, if it has.
+    pub(in crate::mcp) fn ended(&self) -> Option<Fault> {
+        self.state().ended.clone()
     }
 
     /// Ends the connection.
     pub(super) async fn fail(&self, fault: Fault) {
-        self.note(fault);
+        self.state().ended.get_or_insert(fault);
         self.inbox.send(None).await.ok();
+    }
+
+    /// Ends one request; the connection too when it was one that opens it.
+    async fn lose(&self, awaited: Option<&RequestId>, fault: Fault) {
+        let Some(id) = awaited else { return };
+        if let Some(error) = self.kept.lose(id, fault.clone()) {
+            self.inbox.send(Some(error)).await.ok();
+        } else if !self.opened.load(Ordering::Relaxed) {
+            self.fail(fault).await;
+        }
+    }
+
+    /// From here on a request that goes wrong goes wrong alone.
+    pub(super) fn has_opened(&self) {
+        self.opened.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether `schema` says which arguments also go into headers in a way that this tool can be called;
+    /// it then is. `Err` says why it must not be.
+    pub(in crate::mcp) fn mirror(&self, tool: &str, schema: &Value) -> Result<(), String> {
+        if self.era == Era::Discover {
+            let mirrored = Mirrored::of(schema)?;
+            self.state().mirrored.insert(tool.to_owned(), mirrored);
+        }
+        Ok(())
+    }
+
+    /// The headers that a call of a tool carries for its arguments.
+    pub(super) fn argument_headers(&self, tool: &str, arguments: &Value) -> HeaderMap {
+        self.state().mirrored.get(tool).map(|mirrored| mirrored.headers(arguments)).unwrap_or_default()
     }
 
     pub(super) fn session(&self) -> Option<HeaderValue> {
@@ -110,21 +154,17 @@ impl Link {
             if let Some(body) = &body {
                 request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
             }
-            let response = request.send().await.map_err(|e| self.note(network(e)))?;
-            if response.url().origin() != url.origin() {
-                return Err(self.note(Fault::Redirected));
-            }
+            let response = request.send().await.map_err(network)?;
             match response.status() {
                 StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                     let place = response.headers().get(LOCATION).and_then(|place| place.to_str().ok());
-                    let next = place.and_then(|place| url.join(place).ok()).filter(|next| next.origin() == url.origin());
-                    url = next.ok_or_else(|| self.note(Fault::Redirected))?;
+                    url = place.and_then(|place| next_hop(&url, place)).ok_or(Fault::Redirected)?;
                 }
-                status if status.is_redirection() => return Err(self.note(Fault::Redirected)),
+                status if status.is_redirection() => return Err(Fault::Redirected),
                 _ => return Ok(response),
             }
         }
-        Err(self.note(Fault::Redirected))
+        Err(Fault::Redirected)
     }
 
     fn own_headers(&self) -> HeaderMap {
@@ -151,7 +191,7 @@ impl Link {
     /// What a status that is no success means.
     pub(super) fn judge(&self, response: &Response) -> Fault {
         let status = response.status().as_u16();
-        self.note(match status {
+        match status {
             401 | 403 => {
                 let header = self.headers.keys().next().map_or("Authorization", HeaderName::as_str).to_owned();
                 let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
@@ -161,7 +201,7 @@ impl Link {
             }
             404 if self.session().is_some() => Fault::Expired,
             _ => Fault::Status(status),
-        })
+        }
     }
 
     /// Counts bytes that came.
@@ -192,23 +232,35 @@ impl Link {
         Ok(body)
     }
 
-    /// Passes a message on; true when it answers `awaited`.
-    async fn deliver(&self, value: Value, awaited: Option<&RequestId>) -> Option<bool> {
-        let version = value["result"]["protocolVersion"].as_str().and_then(|version| HeaderValue::from_str(version).ok());
-        let message = self.kept.message(value)?;
-        let answered = match &message {
-            JsonRpcMessage::Response(response) => awaited == Some(&response.id),
-            JsonRpcMessage::Error(error) => awaited.is_some() && awaited == error.id.as_ref(),
+    /// Passes on what a JSON text holds; whether it answers `awaited`, or `None` when it is no message.
+    async fn deliver(&self, text: Value, awaited: Option<&RequestId>) -> Option<bool> {
+        let version = text["result"]["protocolVersion"].as_str().and_then(|version| HeaderValue::from_str(version).ok());
+        let messages = self.kept.messages(text);
+        let answers = |message: &RxJsonRpcMessage<RoleClient>| match message {
+            JsonRpcMessage::Response(response) => awaited.is_some_and(|awaited| is_same(awaited, &response.id)),
+            JsonRpcMessage::Error(error) => awaited.zip(error.id.as_ref()).is_some_and(|(awaited, id)| is_same(awaited, id)),
             _ => false,
         };
+        let is_message = !messages.is_empty();
+        let answered = messages.iter().any(answers);
         if let Some(version) = version.filter(|_| answered) {
             self.state().version.get_or_insert(version);
         }
-        self.inbox.send(Some(message)).await.ok();
-        Some(answered)
+        for message in messages {
+            self.inbox.send(Some(message)).await.ok();
+        }
+        is_message.then_some(answered)
     }
 
-    /// Reads the answer to a request to its end and passes on what it holds. Fails the link when the
+    /// One JSON text, unless it is none or too much.
+    fn text(&self, bytes: &[u8]) -> Result<Option<Value>, Fault> {
+        if is_too_much(bytes) {
+            return Err(Fault::Flood);
+        }
+        Ok(mcpmill_core::json::read(bytes).map(|read| read.value))
+    }
+
+    /// Reads the answer to a request to its end and passes on what it holds. The request is lost when the
     /// answer is none.
     pub(super) async fn read_answer(&self, mut response: Response, awaited: Option<RequestId>) {
         let kind = content_type(&response);
@@ -220,10 +272,7 @@ impl Link {
             kind => Err(Fault::NotMcp(format!("it answers with `{}`", mcpmill_core::text::shown(kind, 60)))),
         };
         if let Err(fault) = read {
-            if fault == Fault::Flood {
-                self.kept.flood();
-            }
-            self.fail(fault).await;
+            self.lose(awaited.as_ref(), fault).await;
         }
     }
 
@@ -231,29 +280,77 @@ impl Link {
         let body = self.body(response, self.bounds.message_bytes).await?;
         let Some(awaited) = awaited else { return Ok(()) };
         let not_mcp = || Fault::NotMcp("its answer is no JSON-RPC".to_owned());
-        let messages = match mcpmill_core::json::read(&body).ok_or_else(not_mcp)?.value {
-            Value::Array(messages) => messages,
-            message => vec![message],
-        };
-        let mut answered = false;
-        for message in messages {
-            answered |= self.deliver(message, Some(awaited)).await.unwrap_or(false);
-        }
-        if answered { Ok(()) } else { Err(not_mcp()) }
+        let text = self.text(&body)?.ok_or_else(not_mcp)?;
+        if self.deliver(text, Some(awaited)).await == Some(true) { Ok(()) } else { Err(not_mcp()) }
     }
 
+    /// Reads the events of one answer; taken up again where the stream broke off, as far as it says how.
     async fn read_events(&self, response: &mut Response, awaited: Option<&RequestId>) -> Result<(), Fault> {
         let mut parser = Parser::new(self.bounds.message_bytes);
+        let mut broken = Fault::CutOff;
+        for _ in 0..=RESUMPTIONS {
+            match self.read_until_answered(response, &mut parser, awaited).await {
+                Ok(true) => return Ok(()),
+                Ok(false) if awaited.is_none() => return Ok(()),
+                Ok(false) => broken = Fault::CutOff,
+                Err(fault @ (Fault::Network(_) | Fault::CutOff)) => broken = fault,
+                Err(fault) => return Err(fault),
+            }
+            if parser.last_id().is_none() || self.era == Era::Discover {
+                break;
+            }
+            tokio::time::sleep(parser.wait()).await;
+            match self.open_stream(&mut parser).await? {
+                Some(resumed) => *response = resumed,
+                None => break,
+            }
+        }
+        Err(broken)
+    }
+
+    /// True when the answer came, false when the stream ended without it.
+    async fn read_until_answered(
+        &self,
+        response: &mut Response,
+        parser: &mut Parser,
+        awaited: Option<&RequestId>,
+    ) -> Result<bool, Fault> {
         while let Some(piece) = self.piece(response).await? {
             parser.feed(piece.as_ref()).map_err(|_| Fault::Flood)?;
             while let Some(event) = parser.next() {
-                let Some(read) = mcpmill_core::json::read(&event.data) else { continue };
-                if self.deliver(read.value, awaited).await == Some(true) {
-                    return Ok(());
+                let Some(text) = self.text(&event.data)? else { continue };
+                if self.deliver(text, awaited).await == Some(true) {
+                    return Ok(true);
                 }
             }
         }
-        if awaited.is_some() { Err(Fault::CutOff) } else { Ok(()) }
+        Ok(false)
+    }
+
+    /// Asks for a stream of what the server says by itself, or for the rest of one that broke off.
+    /// `None` when there is none.
+    async fn open_stream(&self, parser: &mut Parser) -> Result<Option<Response>, Fault> {
+        let mut extra = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/event-stream"))]);
+        if let Some(id) = parser.last_id().and_then(|id| HeaderValue::from_bytes(id).ok()) {
+            extra.insert(HeaderName::from_static("last-event-id"), id);
+        }
+        parser.broken_off();
+        let response = self.request(Method::GET, &self.url, None, extra).await?;
+        let is_stream = response.status().is_success() && content_type(&response) == "text/event-stream";
+        Ok(is_stream.then_some(response))
+    }
+
+    /// Listens to what the server says by itself, for as long as it has a stream for that. Many have
+    /// none; then what they ask (for roots, say) is asked on the streams of answers.
+    pub(super) async fn listen(&self) {
+        let mut parser = Parser::new(self.bounds.message_bytes);
+        for _ in 0..=RESUMPTIONS {
+            let Ok(Some(mut response)) = self.open_stream(&mut parser).await else { return };
+            if let Err(Fault::Flood) = self.read_until_answered(&mut response, &mut parser, None).await {
+                return;
+            }
+            tokio::time::sleep(parser.wait()).await;
+        }
     }
 
     /// The JSON-RPC error that an error status comes with, passed on as the answer. False when there is none.
@@ -262,7 +359,7 @@ impl Link {
             return false;
         }
         let Ok(body) = self.body(response, ERROR_BYTES).await else { return false };
-        let Some(mut value) = mcpmill_core::json::read(&body).map(|read| read.value) else { return false };
+        let Ok(Some(mut value)) = self.text(&body) else { return false };
         if !value["error"]["code"].is_i64() || value["jsonrpc"] != "2.0" {
             return false;
         }
@@ -288,16 +385,54 @@ impl Link {
                     if let Err(fault) = on_endpoint(String::from_utf8_lossy(&event.data).trim()) {
                         return fault;
                     }
-                } else if let Some(read) = mcpmill_core::json::read(&event.data) {
-                    self.deliver(read.value, None).await;
+                    continue;
+                }
+                match self.text(&event.data) {
+                    Ok(Some(text)) => drop(self.deliver(text, None).await),
+                    Ok(None) => {}
+                    Err(fault) => return fault,
                 }
             }
         }
     }
 }
 
+/// Whether an id is the one that was sent; some servers give a number back as text.
+fn is_same(sent: &RequestId, id: &RequestId) -> bool {
+    sent == id || matches!((sent, id), (RequestId::Number(sent), RequestId::String(id)) if id.parse() == Ok(*sent))
+}
+
+/// Where a redirect leads, when that is the same origin: whatever a request carries was meant for no other,
+/// and for none without TLS when it had it.
+fn next_hop(from: &Url, place: &str) -> Option<Url> {
+    from.join(place).ok().filter(|next| next.origin() == from.origin())
+}
+
 /// The media type, without its parameters.
 pub(super) fn content_type(response: &Response) -> String {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_stay_on_their_origin() {
+        let from = Url::parse("https://host.example/mcp?a=1").unwrap();
+        for (place, leads_to) in [
+            ("/mcp/", Some("https://host.example/mcp/")),
+            ("https://host.example:443/x", Some("https://host.example/x")),
+            ("http://host.example/mcp/", None),
+            ("https://host.example:8443/mcp", None),
+            ("//other.example/mcp", None),
+            ("https://host.example.other/mcp", None),
+            ("ftp://host.example/mcp", None),
+            ("data:,x", None),
+            ("http://[", None),
+        ] {
+            assert_eq!(next_hop(&from, place).as_ref().map(Url::as_str), leads_to, "{place}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod events;
 mod fault;
 mod link;
+mod mirror;
 mod transport;
 
 use std::sync::Arc;
@@ -16,20 +17,21 @@ use reqwest::{
     Client, Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
+use rmcp::service::ClientInitializeError;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
     CagedConnector, Failure,
-    handshake::{Era, Greeting, broke, greet, refusal, server_info},
+    handshake::{Era, GreetError, Greeting, broke, each_once, greet, refusal, server_info},
     runner::{Behind, Runner},
 };
 use crate::cage::WORLD;
-use fault::Fault;
+pub(super) use fault::Fault;
 pub(super) use link::{Bounds, Link};
 use transport::Remote;
 
 /// Headers that belong to the transport.
-const OWN_HEADERS: [&str; 12] = [
+const OWN_HEADERS: [&str; 14] = [
     "accept",
     "connection",
     "content-length",
@@ -37,12 +39,18 @@ const OWN_HEADERS: [&str; 12] = [
     "expect",
     "host",
     "last-event-id",
+    "mcp-method",
+    "mcp-name",
     "mcp-protocol-version",
     "mcp-session-id",
     "te",
     "transfer-encoding",
     "upgrade",
 ];
+
+fn is_own(header: &str) -> bool {
+    OWN_HEADERS.contains(&header) || header.starts_with("mcp-param-")
+}
 
 /// The two transports.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,24 +91,25 @@ pub(super) async fn connect(connector: &CagedConnector, server: &ServerRecord) -
         _ => [Kind::Streamable, Kind::Sse],
     };
     let attempt = |kind, era| Box::pin(open(connector, server, &target, kind, era, deadline));
-    match attempt(kinds[0], Era::Initialize).await {
+    let first = connector.only.unwrap_or(Era::Initialize);
+    match attempt(kinds[0], first).await {
         Ok(mut runner) => {
             if connector.probe_eras
+                && connector.only.is_none()
                 && let Ok(other) = attempt(kinds[0], Era::Discover).await
             {
-                runner.info.offered.extend(other.info.offered.clone());
-                runner.info.offered.dedup();
+                runner.info.offered = each_once(runner.info.offered.into_iter().chain(other.info.offered.clone()));
                 mcpmill_core::edge::ToolRunner::close(Box::new(other)).await;
             }
             Ok(runner)
         }
-        Err(first) if first.failure.other_era => {
-            attempt(kinds[0], Era::Discover).await.map_err(|second| first.failure.and(&second.failure))
+        Err(refused) if refused.failure.other_era && connector.only.is_none() => {
+            attempt(kinds[0], Era::Discover).await.map_err(|second| refused.failure.and(&second.failure))
         }
-        Err(first) if first.other_transport => {
-            attempt(kinds[1], Era::Initialize).await.map_err(|second| first.failure.and(&second.failure))
+        Err(refused) if refused.other_transport => {
+            attempt(kinds[1], first).await.map_err(|second| refused.failure.and(&second.failure))
         }
-        Err(first) => Err(first.failure),
+        Err(refused) => Err(refused.failure),
     }
 }
 
@@ -114,16 +123,16 @@ async fn open(
 ) -> Result<Runner, Tried> {
     let limits = &connector.limits;
     let bounds = Bounds { message_bytes: limits.message_bytes, total_bytes: limits.output_bytes, answer: limits.answer };
-    let (link, inbox) = Link::new(target.client.clone(), target.url.clone(), target.headers.clone(), bounds);
+    let place = (target.url.clone(), target.headers.clone());
+    let (link, inbox) = Link::new(target.client.clone(), place, era, bounds);
     let opening = async {
         let transport = match kind {
             Kind::Streamable => Remote::streamable(Arc::clone(&link), inbox),
             Kind::Sse => Remote::sse(Arc::clone(&link), inbox).await.map_err(|fault| of_fault(&fault))?,
         };
-        greet(transport, WORLD, era).await.map_err(|error| match link.fault().filter(|_| broke(&error)) {
-            Some(fault) => of_fault(&fault),
-            None if broke(&error) => of_fault(&Fault::CutOff),
-            None => Tried { failure: refusal(&error, era), other_transport: false },
+        greet(transport, WORLD, era).await.map_err(|error| match broke(&error) {
+            true => of_fault(&not_sent(&error).or_else(|| link.ended()).unwrap_or(Fault::CutOff)),
+            false => Tried { failure: refusal(&error, era), other_transport: false },
         })
     };
     let Ok(opened) = timeout_at(deadline, Box::pin(opening)).await else {
@@ -131,10 +140,18 @@ async fn open(
         return Err(Tried { failure: Failure::new(HarvestOutcome::TimedOut, detail), other_transport: false });
     };
     let Greeting { service, info } = opened?;
+    link.has_opened();
     let info = ServerInfo { transport: kind.name().to_owned(), ..server_info(&info, era, &link.kept) };
     let (kept, secrets) = (Arc::clone(&link.kept), Arc::new(connector.secrets()));
     let (server, answer_within, behind) = (server.name.clone(), limits.answer, Behind::Web(link));
     Ok(Runner { server, info, behind, service, kept, answer_within, secrets })
+}
+
+/// Why a message of the handshake could not be sent.
+fn not_sent(error: &GreetError) -> Option<Fault> {
+    let GreetError::Rmcp(error) = error else { return None };
+    let ClientInitializeError::TransportError { error, .. } = &**error else { return None };
+    error.error.downcast_ref::<Fault>().cloned()
 }
 
 fn of_fault(fault: &Fault) -> Tried {
@@ -159,7 +176,7 @@ fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, F
     let address = fill.text(url, true);
     let mut filled = HeaderMap::new();
     for header in headers {
-        let name = HeaderName::from_bytes(header.name.as_bytes()).ok().filter(|name| !OWN_HEADERS.contains(&name.as_str()));
+        let name = HeaderName::from_bytes(header.name.as_bytes()).ok().filter(|name| !is_own(name.as_str()));
         let name = name
             .ok_or_else(|| unsupported(format!("it wants the header `{}`, which is not its to set", shown(&header.name, 80))))?;
         if let Some(value) = fill.header(header) {

@@ -26,6 +26,7 @@ use super::{
     fault::Fault,
     link::{Link, content_type},
 };
+use crate::mcp::handshake::{DISCOVER_VERSION, Era};
 
 /// Time a server has to end its session.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
@@ -56,7 +57,7 @@ impl Remote {
             return Err(link.judge(&response));
         }
         if content_type(&response) != "text/event-stream" {
-            return Err(link.note(Fault::NotMcp("its address gives no event stream".to_owned())));
+            return Err(Fault::NotMcp("its address gives no event stream".to_owned()));
         }
         let (place, endpoint) = watch::channel(None);
         let mut readers = JoinSet::new();
@@ -71,9 +72,6 @@ impl Remote {
                 Ok(())
             };
             let fault = reading.follow(&mut response, on_endpoint).await;
-            if fault == Fault::Flood {
-                reading.kept.flood();
-            }
             reading.fail(fault).await;
         });
         Ok(Self { link, inbox, readers: Arc::new(Mutex::new(readers)), endpoint: Some(endpoint) })
@@ -93,7 +91,7 @@ impl Transport<RoleClient> for Remote {
                     Some(endpoint) => post_aside(&link, endpoint, &item).await,
                 }
             };
-            timeout(link.bounds.answer, sending).await.unwrap_or_else(|_| Err(link.note(Fault::Late)))
+            timeout(link.bounds.answer, sending).await.unwrap_or(Err(Fault::Late))
         }
     }
 
@@ -119,7 +117,11 @@ async fn post(link: &Arc<Link>, readers: &Mutex<JoinSet<()>>, item: &TxJsonRpcMe
     };
     let message = serde_json::to_value(item).unwrap_or_default();
     let body = message.to_string().into_bytes();
-    let mut response = link.request(Method::POST, &link.url, Some(body), standard_headers(&message)).await?;
+    let mut headers = standard_headers(&message, link.era);
+    if let Some(tool) = called_tool(&message) {
+        headers.extend(link.argument_headers(tool, &message["params"]["arguments"]));
+    }
+    let mut response = link.request(Method::POST, &link.url, Some(body), headers).await?;
     if !response.status().is_success() {
         let fault = link.judge(&response);
         return match &awaited {
@@ -132,6 +134,10 @@ async fn post(link: &Arc<Link>, readers: &Mutex<JoinSet<()>>, item: &TxJsonRpcMe
     let (link, answer) = (Arc::clone(link), link.bounds.answer);
     let mut readers = readers.lock().unwrap_or_else(PoisonError::into_inner);
     while readers.try_join_next().is_some() {}
+    if message["method"] == "notifications/initialized" {
+        let link = Arc::clone(&link);
+        readers.spawn(async move { link.listen().await });
+    }
     readers.spawn(async move {
         // Whoever asked has given up by then.
         timeout(answer, link.read_answer(response, awaited)).await.ok();
@@ -145,7 +151,7 @@ async fn post_aside(
     mut endpoint: watch::Receiver<Option<Url>>,
     item: &TxJsonRpcMessage<RoleClient>,
 ) -> Result<(), Fault> {
-    let gone = |_| link.fault().unwrap_or(Fault::CutOff);
+    let gone = |_| link.ended().unwrap_or(Fault::CutOff);
     let url = endpoint.wait_for(Option::is_some).await.map_err(gone)?.clone();
     let body = serde_json::to_vec(item).unwrap_or_default();
     let Some(url) = url else { return Err(Fault::CutOff) };
@@ -153,16 +159,24 @@ async fn post_aside(
     if response.status().is_success() { Ok(()) } else { Err(link.judge(&response)) }
 }
 
+/// The tool that a message calls.
+fn called_tool(message: &Value) -> Option<&str> {
+    if message["method"] == "tools/call" { message["params"]["name"].as_str() } else { None }
+}
+
 /// The headers by which those in between route a message of 2026-07-28.
-fn standard_headers(message: &Value) -> HeaderMap {
+fn standard_headers(message: &Value, era: Era) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let params = &message["params"];
-    let Some(version) = params["_meta"][VERSION_KEY].as_str() else { return headers };
-    let name = match message["method"].as_str() {
-        Some("tools/call") => params["name"].as_str(),
-        _ => None,
-    };
-    let parts = [("mcp-protocol-version", Some(version)), ("mcp-method", message["method"].as_str()), ("mcp-name", name)];
+    if era != Era::Discover {
+        return headers;
+    }
+    // Notifications do not say their version.
+    let version = message["params"]["_meta"][VERSION_KEY].as_str().unwrap_or(DISCOVER_VERSION);
+    let parts = [
+        ("mcp-protocol-version", Some(version)),
+        ("mcp-method", message["method"].as_str()),
+        ("mcp-name", called_tool(message)),
+    ];
     for (header, value) in parts {
         if let Some(value) = value.and_then(|value| HeaderValue::from_str(&header_text(value)).ok()) {
             headers.insert(HeaderName::from_static(header), value);
@@ -172,7 +186,7 @@ fn standard_headers(message: &Value) -> HeaderMap {
 }
 
 /// A text as a header may carry it: in Base64 when it is not plain.
-fn header_text(text: &str) -> String {
+pub(super) fn header_text(text: &str) -> String {
     let plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && text.trim() == text;
     if plain && !text.starts_with("=?base64?") { text.to_owned() } else { format!("=?base64?{}?=", base64(text.as_bytes())) }
 }
@@ -204,8 +218,11 @@ mod tests {
         assert_eq!(header_text(" ab"), "=?base64?IGFi?=");
         assert_eq!(header_text(" abc"), "=?base64?IGFiYw==?=");
         let meta = json!({ VERSION_KEY: "2026-07-28" });
-        let headers = standard_headers(&json!({"method": "tools/call", "params": {"name": "echo", "_meta": meta}}));
+        let call = json!({"method": "tools/call", "params": {"name": "echo", "_meta": meta}});
+        let headers = standard_headers(&call, Era::Discover);
         assert_eq!((&headers["mcp-method"], &headers["mcp-name"]), (&"tools/call".parse().unwrap(), &"echo".parse().unwrap()));
-        assert!(standard_headers(&json!({"method": "tools/call", "params": {"name": "echo"}})).is_empty());
+        assert!(standard_headers(&call, Era::Initialize).is_empty());
+        let headers = standard_headers(&json!({"method": "notifications/cancelled"}), Era::Discover);
+        assert_eq!((&headers["mcp-protocol-version"], headers.len()), (&"2026-07-28".parse().unwrap(), 2));
     }
 }
