@@ -56,7 +56,7 @@ pub(super) enum GreetError {
 }
 
 /// Opens the protocol over a transport.
-pub(super) async fn greet<T>(transport: T, root: &str, era: Era) -> Result<Greeting, GreetError>
+pub(super) async fn greet<T>(transport: T, client: Client, era: Era) -> Result<Greeting, GreetError>
 where
     T: Transport<RoleClient> + 'static,
 {
@@ -68,7 +68,7 @@ where
             (ClientLifecycleMode::Discover { preferred_versions: vec![version.clone()] }, version)
         }
     };
-    let served = Box::pin(serve_client_with_lifecycle(Client::new(root, version), transport, mode)).await;
+    let served = Box::pin(serve_client_with_lifecycle(client.offering(version), transport, mode)).await;
     let service = served.map_err(|error| GreetError::Rmcp(Box::new(error)))?;
     let Some(info) = service.peer().peer_info().map(|info| (*info).clone()) else {
         return Err(GreetError::Version(String::new()));

@@ -29,6 +29,7 @@ use crate::{
     http::Reach,
     install::{Installation, Installer},
 };
+use client::Client;
 use complaints::Complaints;
 pub use handshake::Era;
 pub use hiding::HidingSecrets;
@@ -88,6 +89,7 @@ pub struct CagedConnector {
     remote: Option<Reach>,
     probe_eras: bool,
     only: Option<Era>,
+    takes_defaults: bool,
 }
 
 impl CagedConnector {
@@ -95,7 +97,9 @@ impl CagedConnector {
     pub fn new(cage: Cage, installer: Installer, scratch: impl Into<PathBuf>) -> Self {
         let limits = ServerLimits::default();
         let credentials = HashMap::new();
-        Self { cage, installer, scratch: scratch.into(), limits, credentials, remote: None, probe_eras: false, only: None }
+        let (probe_eras, takes_defaults) = (false, false);
+        let scratch = scratch.into();
+        Self { cage, installer, scratch, limits, credentials, remote: None, probe_eras, only: None, takes_defaults }
     }
 
     /// Other limits.
@@ -129,6 +133,13 @@ impl CagedConnector {
         self
     }
 
+    /// Takes forms that servers put before their user, as they are, where every field that is required has
+    /// a default. Without it all are declined: nobody is there to be asked.
+    pub fn with_defaults_taken(mut self, taken: bool) -> Self {
+        self.takes_defaults = taken;
+        self
+    }
+
     /// Starts a program that is installed already, over a fresh world, and shakes hands.
     ///
     /// # Errors
@@ -136,6 +147,10 @@ impl CagedConnector {
     pub async fn start(&self, program: &Program, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
         let runner = self.in_either_era(program, world).await;
         runner.map(|runner| Box::new(runner) as _).map_err(|failure| self.told(failure, &program.name))
+    }
+
+    fn client(&self, root: &str) -> Client {
+        Client::new(root, self.takes_defaults)
     }
 
     fn secrets(&self) -> Secrets {
@@ -228,7 +243,7 @@ impl CagedConnector {
         };
         let caps = Caps { line_bytes: self.limits.message_bytes, total_bytes: self.limits.output_bytes };
         let (wire, kept) = Wire::new(stdout, stdin, caps);
-        match timeout_at(deadline, greet(wire, &root, era)).await {
+        match timeout_at(deadline, greet(wire, self.client(&root), era)).await {
             Ok(Ok(Greeting { service, info })) => {
                 let info = ServerInfo { transport: "stdio".to_owned(), ..server_info(&info, era, &kept) };
                 let (server, answer_within, secrets) = (program.name.clone(), self.limits.answer, Arc::new(self.secrets()));

@@ -111,9 +111,7 @@ impl Runner {
     /// Why one request had no answer.
     fn lost(&self, action: &str, fault: &Fault) -> ToolError {
         match fault {
-            Fault::Late => {
-                self.error(action, fault.kind(), format!("no answer within {} s", self.answer_within.as_secs_f32()))
-            }
+            Fault::Late => self.error(action, fault.kind(), format!("no answer within {} s", self.answer_within.as_secs_f32())),
             fault => self.error(action, fault.kind(), fault.to_string()),
         }
     }
@@ -158,9 +156,10 @@ impl Runner {
         if wanted.len() > MOST_INPUTS {
             return Err(format!("it wants more than {MOST_INPUTS} inputs at once"));
         }
+        let client = self.service.service();
         let given = |(name, request): (String, Value)| match request["method"].as_str() {
-            Some("roots/list") => Ok((name, json!({ "roots": [{ "uri": self.service.service().root() }] }))),
-            Some("elicitation/create") => Ok((name, json!({ "action": "decline" }))),
+            Some("roots/list") => Ok((name, client.roots())),
+            Some("elicitation/create") => Ok((name, client.answer(&request["params"]["requestedSchema"]))),
             other => Err(format!("it wants `{}`, which is not given", shown(other.unwrap_or_default(), 60))),
         };
         wanted.into_iter().map(given).collect()

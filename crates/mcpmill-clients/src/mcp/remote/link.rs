@@ -19,7 +19,7 @@ use rmcp::{
     service::RxJsonRpcMessage,
 };
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
     events::Parser,
@@ -341,11 +341,15 @@ impl Link {
     }
 
     /// Listens to what the server says by itself, for as long as it has a stream for that. Many have
-    /// none; then what they ask (for roots, say) is asked on the streams of answers.
-    pub(super) async fn listen(&self) {
-        let mut parser = Parser::new(self.bounds.message_bytes);
+    /// none; then what they ask (for roots, say) is asked on the streams of answers. `listens` hears, or is
+    /// dropped, as soon as it is known whether there is a stream.
+    pub(super) async fn listen(&self, listens: oneshot::Sender<()>) {
+        let (mut parser, mut listens) = (Parser::new(self.bounds.message_bytes), Some(listens));
         for _ in 0..=RESUMPTIONS {
             let Ok(Some(mut response)) = self.open_stream(&mut parser).await else { return };
+            if let Some(listens) = listens.take() {
+                listens.send(()).ok();
+            }
             if let Err(Fault::Flood) = self.read_until_answered(&mut response, &mut parser, None).await {
                 return;
             }

@@ -95,7 +95,8 @@ mod tests {
 
     use super::*;
 
-    fn mirrored(properties: Value) -> Result<Mirrored, String> {
+    fn mirrored(properties: impl Into<Value>) -> Result<Mirrored, String> {
+        let properties: Value = properties.into();
         Mirrored::of(&json!({"type": "object", "properties": properties}))
     }
 

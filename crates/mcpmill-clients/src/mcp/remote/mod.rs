@@ -130,7 +130,7 @@ async fn open(
             Kind::Streamable => Remote::streamable(Arc::clone(&link), inbox),
             Kind::Sse => Remote::sse(Arc::clone(&link), inbox).await.map_err(|fault| of_fault(&fault))?,
         };
-        greet(transport, WORLD, era).await.map_err(|error| match broke(&error) {
+        greet(transport, connector.client(WORLD), era).await.map_err(|error| match broke(&error) {
             true => of_fault(&not_sent(&error).or_else(|| link.ended()).unwrap_or(Fault::CutOff)),
             false => Tried { failure: refusal(&error, era), other_transport: false },
         })

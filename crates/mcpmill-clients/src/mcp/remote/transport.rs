@@ -17,7 +17,7 @@ use rmcp::{
 };
 use serde_json::Value;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -30,6 +30,8 @@ use crate::mcp::handshake::{DISCOVER_VERSION, Era};
 
 /// Time a server has to end its session.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
+/// Time a server has to open its own stream before the first request goes out; some only do with its first event.
+const LISTENS_WITHIN: Duration = Duration::from_millis(300);
 /// Where a request of 2026-07-28 says its version.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
@@ -131,18 +133,23 @@ async fn post(link: &Arc<Link>, readers: &Mutex<JoinSet<()>>, item: &TxJsonRpcMe
         };
     }
     link.remember(&response);
-    let (link, answer) = (Arc::clone(link), link.bounds.answer);
+    let (reading, answer) = (Arc::clone(link), link.bounds.answer);
+    // Whoever asked has given up when the time is over.
+    aside(readers, async move { drop(timeout(answer, reading.read_answer(response, awaited)).await) });
+    if message["method"] == "notifications/initialized" {
+        let (listens, listening) = oneshot::channel();
+        let listener = Arc::clone(link);
+        aside(readers, async move { listener.listen(listens).await });
+        // What a server asks before it is listened to is lost with many.
+        timeout(LISTENS_WITHIN, listening).await.ok();
+    }
+    Ok(())
+}
+
+fn aside(readers: &Mutex<JoinSet<()>>, reading: impl Future<Output = ()> + Send + 'static) {
     let mut readers = readers.lock().unwrap_or_else(PoisonError::into_inner);
     while readers.try_join_next().is_some() {}
-    if message["method"] == "notifications/initialized" {
-        let link = Arc::clone(&link);
-        readers.spawn(async move { link.listen().await });
-    }
-    readers.spawn(async move {
-        // Whoever asked has given up by then.
-        timeout(answer, link.read_answer(response, awaited)).await.ok();
-    });
-    Ok(())
+    readers.spawn(reading);
 }
 
 /// Posts a message of the old transport, once its stream has said where.
@@ -172,11 +179,8 @@ fn standard_headers(message: &Value, era: Era) -> HeaderMap {
     }
     // Notifications do not say their version.
     let version = message["params"]["_meta"][VERSION_KEY].as_str().unwrap_or(DISCOVER_VERSION);
-    let parts = [
-        ("mcp-protocol-version", Some(version)),
-        ("mcp-method", message["method"].as_str()),
-        ("mcp-name", called_tool(message)),
-    ];
+    let parts =
+        [("mcp-protocol-version", Some(version)), ("mcp-method", message["method"].as_str()), ("mcp-name", called_tool(message))];
     for (header, value) in parts {
         if let Some(value) = value.and_then(|value| HeaderValue::from_str(&header_text(value)).ok()) {
             headers.insert(HeaderName::from_static(header), value);
