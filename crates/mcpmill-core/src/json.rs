@@ -30,6 +30,15 @@ pub fn read(bytes: &[u8]) -> Option<Read> {
     Some(Read { value, mended: reader.mended })
 }
 
+/// Reads a JSON text that was written from a value of ours, which may be nested as deeply as [`DEEPEST`].
+///
+/// # Errors
+/// It is none, or was never written whole.
+pub fn of_text(text: &str) -> serde_json::Result<Value> {
+    let whole = |read: &Read| !read.mended && !is_cut(&read.value);
+    serde_json::from_str(text).or_else(|error| read(text.as_bytes()).filter(whole).map(|read| read.value).ok_or(error))
+}
+
 /// Whether something was cut away anywhere in `value`.
 pub fn is_cut(value: &Value) -> bool {
     match value {
@@ -255,6 +264,14 @@ mod tests {
         let read = read(nested(200_000).as_bytes()).unwrap();
         assert!(is_cut(&read.value) && is_cut(&read.value.clone()));
         assert!(read.value.to_string().len() < 10_000);
+    }
+
+    #[test]
+    fn what_was_written_is_read_again_and_nothing_else() {
+        assert_eq!(of_text(&nested(512)).unwrap().to_string(), nested(512));
+        for text in [&nested(1000), "{", r#"["\ud800"]"#] {
+            assert!(of_text(text).is_err());
+        }
     }
 
     #[test]

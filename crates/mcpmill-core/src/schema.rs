@@ -71,6 +71,30 @@ mod tests {
     }
 
     #[test]
+    fn deep_schemas_and_such_that_name_themselves_do_not_overflow() {
+        let deep = (0..500).fold(json!({"type": "string"}), |items, _| json!({"items": items}));
+        let (nested, wrong) = (0..500).fold((json!("x"), json!(1)), |(a, b), _| (json!([a]), json!([b])));
+        let schema = Schema::compile(&deep).unwrap();
+        assert!(schema.accepts(&nested) && !schema.accepts(&wrong));
+        assert_eq!(fault_2020_12(&deep), None);
+        let itself = json!({"type": "object", "properties": {"child": {"$ref": "#"}, "loop": {"$ref": "#/$defs/a"}},
+            "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}});
+        let child = (0..200).fold(json!({}), |child, _| json!({"child": child, "loop": null}));
+        assert!(Schema::compile(&itself).unwrap().accepts(&child));
+    }
+
+    #[test]
+    fn what_stands_elsewhere_is_not_fetched() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        for place in [format!("http://{}/schema.json", listener.local_addr().unwrap()), "file:///etc/hostname".into()] {
+            let schema = json!({"type": "object", "properties": {"a": {"$ref": place}}});
+            assert!(Schema::compile(&schema).is_err(), "{place}");
+        }
+        assert!(listener.accept().is_err(), "nobody came");
+    }
+
+    #[test]
     fn look_around_patterns_compile() {
         let schema = Schema::compile(&json!({"type":"string","pattern":"^(?!foo).*$"})).unwrap();
         assert!(schema.accepts(&json!("bar")));

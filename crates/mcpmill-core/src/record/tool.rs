@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::{
     canonical::content_hash,
     id::{ClusterId, ServerId, ToolId},
+    json::of_text,
     record::Row,
 };
 
@@ -71,7 +72,7 @@ impl Tool {
 
     /// The input schema as a value. A schema that came through [`Tool::new`] always parses.
     pub fn schema(&self) -> Value {
-        serde_json::from_str(&self.input_schema).unwrap_or(Value::Null)
+        of_text(&self.input_schema).unwrap_or(Value::Null)
     }
 
     /// The description, empty when the server gave none.
@@ -135,6 +136,13 @@ mod tests {
         let text = r#"{"type":"object","properties":{"z":{"type":"string"},"a":{"minimum":1}},"required":["z"]}"#;
         let tool = Tool::new(ServerId("srv_1".into()), draft(text));
         assert_eq!(tool.input_schema, text);
+    }
+
+    #[test]
+    fn a_schema_of_any_depth_that_is_kept_comes_back() {
+        let deep = (0..500).fold(json!({"type": "string"}), |items, _| json!({"items": items}));
+        let tool = Tool::new(ServerId("srv_1".into()), ToolDraft { input_schema: deep.clone(), ..draft("{}") });
+        assert_eq!(tool.schema(), deep);
     }
 
     #[test]

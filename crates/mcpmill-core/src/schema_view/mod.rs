@@ -234,5 +234,5 @@ pub fn view(schema: &Value, provider: Provider) -> Result<View, Unshowable> {
 /// The schema cannot be read or shown.
 pub fn view_of(tool: &Tool, provider: Provider) -> Result<View, Unshowable> {
     let unreadable = |e: serde_json::Error| Unshowable { provider, reason: Reason::Unreadable(e.to_string()) };
-    view(&serde_json::from_str(&tool.input_schema).map_err(unreadable)?, provider)
+    view(&crate::json::of_text(&tool.input_schema).map_err(unreadable)?, provider)
 }

@@ -106,7 +106,7 @@ fn is_empty(text: &str, structured: Option<&Value>) -> bool {
 
 /// A declared output schema that the structured answer does not keep.
 fn breach(case: &Case<'_>, structured: Option<&Value>) -> Option<String> {
-    let declared: Value = serde_json::from_str(case.tool.output_schema.as_deref()?).ok()?;
+    let declared = mcpmill_core::json::of_text(case.tool.output_schema.as_deref()?).ok()?;
     let schema = Schema::compile(&declared).ok()?;
     match structured {
         None => Some("an output schema is declared but no structured content came".into()),
