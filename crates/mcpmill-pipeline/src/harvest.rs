@@ -129,15 +129,35 @@ pub fn world_of(server: &ServerRecord, worlds: &BTreeMap<String, WorldSpec>) -> 
     Ok(all)
 }
 
+/// Visits a server; once more when it was there and died before it had listed its tools. A crash like that
+/// is chance often enough.
 async fn visit(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn Connector, world: &WorldSpec) -> Harvested {
+    let (first, died) = visit_once(server, settings, connector, world).await;
+    if !died {
+        return first;
+    }
+    let (mut second, _) = visit_once(server, settings, connector, world).await;
+    let before = format!("at the second start; at the first: {}", first.detail.unwrap_or_default());
+    second.detail = Some(second.detail.map_or(before.clone(), |detail| format!("{detail}; {before}")));
+    second
+}
+
+/// What a visit brought, and whether the server died in the middle of it.
+async fn visit_once(
+    server: &ServerRecord,
+    settings: &HarvestSettings,
+    connector: &dyn Connector,
+    world: &WorldSpec,
+) -> (Harvested, bool) {
     match connector.connect(server, world).await {
         Ok(runner) => {
             let listed = list(runner.as_ref(), settings).await;
             runner.close().await;
-            listed
+            let died = listed.outcome == HarvestOutcome::LaunchFailed;
+            (listed, died)
         }
         Err(ConnectError { outcome, detail, stderr, .. }) => {
-            Harvested { outcome, detail: Some(detail), stderr, info: ServerInfo::default(), tools: Vec::new() }
+            (Harvested { outcome, detail: Some(detail), stderr, info: ServerInfo::default(), tools: Vec::new() }, false)
         }
     }
 }

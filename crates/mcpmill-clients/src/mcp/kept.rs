@@ -21,6 +21,9 @@ use super::remote::Fault;
 /// Values in one message. Read, each takes up to some dozens of bytes however short it was on the wire,
 /// so that bytes alone do not bound what a message costs.
 const MOST_VALUES: usize = 1 << 20;
+/// Requests a server may make over its life. Each waits for its turn to be answered, and a server need not
+/// read the answers.
+const MOST_REQUESTS: u64 = 10_000;
 /// Protocol versions a server may say it speaks; more are not noted.
 const MOST_OFFERED: usize = 16;
 
@@ -43,6 +46,7 @@ pub(super) struct Kept {
     offered: Mutex<Vec<String>>,
     flooded: AtomicBool,
     noise: AtomicU64,
+    requests: AtomicU64,
     mended: AtomicU64,
 }
 
@@ -145,6 +149,10 @@ impl Kept {
     fn message(&self, mut message: Value) -> Option<RxJsonRpcMessage<RoleClient>> {
         let fields = message.as_object_mut()?;
         if fields.contains_key("method") {
+            if fields.contains_key("id") && self.requests.fetch_add(1, Ordering::Relaxed) >= MOST_REQUESTS {
+                self.flood();
+                return None;
+            }
             return serde_json::from_value(message).ok();
         }
         let id: RequestId = serde_json::from_value(fields.get("id")?.clone()).ok()?;

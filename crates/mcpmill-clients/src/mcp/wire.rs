@@ -95,7 +95,7 @@ where
             }
             let line = self.next_line().await?;
             self.more.extend(self.kept.understand(&line));
-            if self.more.is_empty() && self.kept.flooded() {
+            if self.kept.flooded() {
                 return None;
             }
         }

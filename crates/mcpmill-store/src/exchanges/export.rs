@@ -79,7 +79,9 @@ impl Lines {
         if self.total > self.limits.total_bytes {
             return Err(ExchangesErrorKind::TooLarge(self.limits.total_bytes));
         }
-        let exchange: Exchange = serde_json::from_slice(&text).map_err(|e| at(e.to_string()))?;
+        // A reply may be nested deeper than the usual reader goes.
+        let read = mcpmill_core::json::read(&text).filter(|read| !read.mended).ok_or_else(|| at("no JSON".to_owned()))?;
+        let exchange: Exchange = serde_json::from_value(read.value).map_err(|e| at(e.to_string()))?;
         if Exchange::key(exchange.kind, &exchange.request) != exchange.key {
             return Err(at("the key is not that of the request".to_owned()));
         }

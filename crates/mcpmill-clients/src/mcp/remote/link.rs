@@ -241,6 +241,10 @@ impl Link {
             JsonRpcMessage::Error(error) => awaited.zip(error.id.as_ref()).is_some_and(|(awaited, id)| is_same(awaited, id)),
             _ => false,
         };
+        if self.kept.flooded() {
+            self.fail(Fault::Flood).await;
+            return None;
+        }
         let is_message = !messages.is_empty();
         let answered = messages.iter().any(answers);
         if let Some(version) = version.filter(|_| answered) {
