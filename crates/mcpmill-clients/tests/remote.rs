@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail here")]
 
+mod remote_server;
+
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -19,192 +20,9 @@ use mcpmill_core::{
     edge::{ConnectError, Connector, ToolErrorKind, ToolRunner, WorldSpec},
     record::{EnvVar, HarvestOutcome, Launch, ServerRecord},
 };
-use serde_json::{Map, Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    time::sleep,
-};
-
-/// One HTTP request as it came.
-#[derive(Clone, Debug)]
-struct Asked {
-    method: String,
-    path: String,
-    head: String,
-    message: Value,
-}
-
-impl Asked {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.head
-            .lines()
-            .find_map(|line| line.split_once(':').filter(|(n, _)| n.eq_ignore_ascii_case(name)))
-            .map(|(_, v)| v.trim())
-    }
-}
-
-/// A server on loopback that behaves as its mode says.
-struct Remote {
-    url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
-}
-
-type Stream = Arc<Mutex<Option<mpsc::UnboundedSender<String>>>>;
-
-impl Remote {
-    async fn start(mode: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (log, events) = (Arc::clone(&asked), Stream::default());
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (log, events) = (Arc::clone(&log), Arc::clone(&events));
-                tokio::spawn(async move { serve(stream, mode, &log, &events).await });
-            }
-        });
-        Self { url, asked }
-    }
-
-    fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-async fn read(stream: &mut TcpStream) -> Option<Asked> {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    loop {
-        if let Some(end) = bytes.windows(4).position(|part| part == b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-            let mut words = head.split(' ');
-            let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
-            let mut asked = Asked { method, path, head, message: Value::Null };
-            let length: usize = asked.header("content-length").map_or(0, |length| length.parse().unwrap());
-            if bytes.len() >= end + 4 + length {
-                asked.message = serde_json::from_slice(&bytes[end + 4..end + 4 + length]).unwrap_or_default();
-                return Some(asked);
-            }
-        }
-        match stream.read(&mut buffer).await.ok()? {
-            0 => return None,
-            read => bytes.extend_from_slice(&buffer[..read]),
-        }
-    }
-}
-
-async fn reply(stream: &mut TcpStream, status: &str, kind: &str, extra: &str, body: &str) {
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n{extra}\r\n",
-        body.len()
-    );
-    stream.write_all((head + body).as_bytes()).await.ok();
-}
-
-/// An answer without a length, a few bytes at a time.
-async fn drip(stream: &mut TcpStream, kind: &str, body: &str, step: usize, pause: Duration) {
-    stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n").as_bytes()).await.ok();
-    for part in body.as_bytes().chunks(step) {
-        if stream.write_all(part).await.is_err() {
-            return;
-        }
-        sleep(pause).await;
-    }
-}
-
-const TOOL: &str = r#"{"z":1,"name":"écho","inputSchema":{"type":"object","properties":{"z":{},"a":{"default":1.0}}}}"#;
-
-fn answer(message: &Value, mode: &str) -> Option<String> {
-    let id = message.get("id")?;
-    let version = if mode == "future" { "2099-01-01" } else { "2025-06-18" };
-    let result = match message["method"].as_str()? {
-        "initialize" if mode == "modern" => {
-            return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}}}).to_string());
-        }
-        "initialize" => {
-            json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": mode, "version": "1"}})
-                .to_string()
-        }
-        "server/discover" if mode == "modern" => json!({
-            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
-            "ttlMs": 0, "cacheScope": "private", "_meta": {"io.modelcontextprotocol/serverInfo": {"name": mode, "version": "1"}},
-        })
-        .to_string(),
-        "tools/list" => format!(r#"{{"tools":[{TOOL}]}}"#),
-        "tools/call" => {
-            json!({"content": [{"type": "text", "text": message["params"]["name"]}], "resultType": "complete"}).to_string()
-        }
-        _ => {
-            return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no such method"}}).to_string());
-        }
-    };
-    Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
-}
-
-async fn serve(mut stream: TcpStream, mode: &str, log: &Mutex<Vec<Asked>>, events: &Stream) {
-    let Some(asked) = read(&mut stream).await else { return };
-    log.lock().unwrap().push(asked.clone());
-    let stream = &mut stream;
-    let listing = asked.message["method"] == "tools/list";
-    let old = matches!(mode, "sse" | "elsewhere");
-    match (asked.method.as_str(), mode) {
-        ("GET", _) if old => event_stream(stream, mode, events).await,
-        ("POST", _) if old && asked.path == "/mcp" => reply(stream, "405 Method Not Allowed", "text/plain", "", "no").await,
-        ("POST", _) if old => {
-            let text = answer(&asked.message, mode);
-            reply(stream, "202 Accepted", "text/plain", "", "").await;
-            if let (Some(text), Some(events)) = (text, &*events.lock().unwrap()) {
-                events.send(text).ok();
-            }
-        }
-        ("GET", _) => reply(stream, "405 Method Not Allowed", "text/plain", "", "").await,
-        ("DELETE", _) => reply(stream, "200 OK", "text/plain", "", "").await,
-        (_, "locked") => {
-            let challenge = "WWW-Authenticate: Bearer resource_metadata=\"x\"\r\n";
-            reply(stream, "401 Unauthorized", "text/plain", challenge, "secret-value-1 is wrong").await;
-        }
-        (_, "gone") => reply(stream, "410 Gone", "text/plain", "", "").await,
-        (_, "html") => reply(stream, "200 OK", "text/html; charset=utf-8", "", "<html>hello</html>").await,
-        (_, "away") => reply(stream, "307 Temporary Redirect", "text/plain", "Location: http://localhost:1/mcp\r\n", "").await,
-        (_, "moved") if asked.path == "/mcp" => {
-            reply(stream, "308 Permanent Redirect", "text/plain", "Location: /mcp/\r\n", "").await;
-        }
-        (_, "expires") if listing => reply(stream, "404 Not Found", "text/plain", "", "").await,
-        (_, "endless") if listing => drip(stream, "text/event-stream", &": x\n".repeat(200_000), 4096, Duration::ZERO).await,
-        (_, "slow") if listing => drip(stream, "application/json", &"x".repeat(1000), 1, Duration::from_millis(100)).await,
-        (_, "cut") if listing => drip(stream, "text/event-stream", "data: {\"jsonrpc\"", 4, Duration::ZERO).await,
-        _ => speak(stream, mode, &asked).await,
-    }
-}
-
-async fn speak(stream: &mut TcpStream, mode: &str, asked: &Asked) {
-    let Some(text) = answer(&asked.message, mode) else { return reply(stream, "202 Accepted", "text/plain", "", "").await };
-    match mode {
-        "events" => {
-            let noise = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "é"}});
-            let body = format!(": hi\r\nevent: message\r\ndata: {noise}\r\n\r\nid: 7\r\ndata: {text}\r\n\r\n");
-            drip(stream, "text/event-stream; charset=utf-8", &body, 7, Duration::ZERO).await;
-        }
-        "modern" if asked.message["method"] == "initialize" => {
-            reply(stream, "400 Bad Request", "application/json", "", &text).await;
-        }
-        _ => reply(stream, "200 OK", "application/json", "Mcp-Session-Id: session-1\r\n", &text).await,
-    }
-}
-
-async fn event_stream(stream: &mut TcpStream, mode: &str, events: &Stream) {
-    let (sender, mut receiver) = mpsc::unbounded_channel();
-    *events.lock().unwrap() = Some(sender);
-    let place = if mode == "elsewhere" { "http://localhost:1/messages" } else { "/messages?session=1" };
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: endpoint\ndata: {place}\n\n");
-    stream.write_all(head.as_bytes()).await.ok();
-    while let Some(text) = receiver.recv().await {
-        for part in format!("event: message\ndata: {text}\n\n").as_bytes().chunks(9) {
-            stream.write_all(part).await.ok();
-        }
-    }
-}
+use remote_server::Remote;
+use serde_json::Map;
+use tokio::net::TcpListener;
 
 fn limits() -> ServerLimits {
     let (start, answer) = (Duration::from_secs(5), Duration::from_secs(1));
@@ -261,7 +79,7 @@ async fn works(server: &dyn ToolRunner) {
 
 #[tokio::test]
 async fn answers_come_as_json_or_as_events() {
-    for mode in ["json", "events", "moved"] {
+    for mode in ["json", "events", "moved", "batch", "batch-events"] {
         let remote = Remote::start(mode).await;
         let server = connect(&remote).await.unwrap();
         let info = server.info().clone();
@@ -332,7 +150,11 @@ async fn failures_of_a_session_have_their_kind() {
         ("expires", ToolErrorKind::Disconnected, "its session has expired"),
         ("endless", ToolErrorKind::Limit, "it sent too much"),
         ("slow", ToolErrorKind::TimedOut, "no answer within 1 s"),
+        ("slow-events", ToolErrorKind::TimedOut, "no answer within 1 s"),
+        ("slow-head", ToolErrorKind::TimedOut, "no answer within 1 s"),
+        ("huge", ToolErrorKind::Limit, "it sent too much"),
         ("cut", ToolErrorKind::Disconnected, "its answer was cut off"),
+        ("never-resumes", ToolErrorKind::TimedOut, "no answer within 1 s"),
     ];
     for (mode, kind, detail) in kinds {
         let server = connect(&Remote::start(mode).await).await.unwrap();
@@ -403,4 +225,118 @@ async fn variables_and_headers_are_filled_and_stay_secret() {
     let error = connector.connect(&server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
     assert_eq!(error.outcome, HarvestOutcome::LaunchFailed);
     assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn streams_that_break_off_are_taken_up_again() {
+    let remote = Remote::start("resumes").await;
+    let server = connect(&remote).await.unwrap();
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 1);
+    let resumed: Vec<_> = remote.asked().into_iter().filter(|asked| asked.header("last-event-id").is_some()).collect();
+    assert_eq!(resumed.len(), 1);
+    assert_eq!((resumed[0].method.as_str(), resumed[0].header("last-event-id")), ("GET", Some("7")));
+    assert_eq!(resumed[0].header("mcp-session-id"), Some("session-1"));
+    server.close().await;
+}
+
+#[tokio::test]
+async fn what_a_server_asks_on_its_own_stream_is_answered() {
+    let remote = Remote::start("asks").await;
+    let server = connect(&remote).await.unwrap();
+    assert_eq!(server.call_tool("x", &Map::new()).await.unwrap().text(), "file:///home/user/work");
+    server.close().await;
+}
+
+#[tokio::test]
+async fn a_call_that_fails_fails_alone_and_for_its_own_reason() {
+    let server = connect(&Remote::start("one-of-two").await).await.unwrap();
+    let nothing = Map::new();
+    let (late, cut, refused) = tokio::join!(
+        server.call_tool("late", &nothing),
+        server.call_tool("cut", &nothing),
+        server.call_tool("refused", &nothing)
+    );
+    assert_eq!(late.unwrap().text(), "late");
+    assert_eq!(cut.unwrap_err().detail, "its answer was cut off");
+    assert_eq!(refused.unwrap_err().detail, "it answered with status 503");
+    assert_eq!(server.call_tool("after", &nothing).await.unwrap().text(), "after");
+    server.close().await;
+}
+
+#[tokio::test]
+async fn a_slow_start_ends_in_time() {
+    for mode in ["slow-start", "slow-start-events"] {
+        let start = Instant::now();
+        let (outcome, detail) = refusal(mode).await;
+        assert_eq!(outcome, HarvestOutcome::TimedOut, "{mode}: {detail}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn many_values_in_few_bytes_are_too_much() {
+    let remote = Remote::start("many-values").await;
+    let launch = Launch::StreamableHttp { url: remote.url.clone(), headers: Vec::new() };
+    let (message_bytes, output_bytes, answer) = (16 << 20, 64 << 20, Duration::from_secs(20));
+    let connector = connector().await.with_limits(ServerLimits { message_bytes, output_bytes, answer, ..limits() });
+    let server = connector.with_remote(reach(&remote)).connect(&record(launch), &WorldSpec::default()).await.unwrap();
+    let error = server.list_tools(None).await.unwrap_err();
+    assert_eq!((error.kind, error.detail.as_str()), (ToolErrorKind::Limit, "it sent too much"));
+    server.close().await;
+}
+
+#[tokio::test]
+async fn both_eras_are_probed_and_each_version_told_once() {
+    let remote = Remote::start("both").await;
+    let launch = Launch::StreamableHttp { url: remote.url.clone(), headers: Vec::new() };
+    let connector = connector().await.with_remote(reach(&remote)).with_probe_eras(true);
+    let server = connector.connect(&record(launch), &WorldSpec::default()).await.unwrap();
+    let info = server.info().clone();
+    assert_eq!((info.era.as_str(), info.offered), ("initialize", vec!["2025-06-18".to_owned(), "2026-07-28".to_owned()]));
+    works(server.as_ref()).await;
+    server.close().await;
+}
+
+#[tokio::test]
+async fn input_is_given_as_far_as_there_is_any() {
+    let nothing = Map::new();
+    let server = connect(&Remote::start("nosy").await).await.unwrap();
+    let error = server.call_tool("x", &nothing).await.unwrap_err();
+    assert_eq!(
+        (error.kind, error.detail.as_str()),
+        (ToolErrorKind::Protocol, "it wants `sampling/createMessage`, which is not given")
+    );
+    server.close().await;
+    let remote = Remote::start("insatiable").await;
+    let server = connect(&remote).await.unwrap();
+    let error = server.call_tool("x", &nothing).await.unwrap_err();
+    assert_eq!((error.kind, error.detail.as_str()), (ToolErrorKind::Protocol, "it wanted input 5 times and gave no result"));
+    server.close().await;
+    let asked = remote.asked();
+    let calls: Vec<_> = asked.iter().filter(|asked| asked.message["method"] == "tools/call").collect();
+    assert_eq!(calls.len(), 5);
+    assert_eq!(calls[1].message["params"]["inputResponses"]["a"]["roots"][0]["uri"], "file:///home/user/work");
+}
+
+/// A key stands in a header or in the address; neither follows a redirect or an endpoint to another origin.
+#[tokio::test]
+async fn a_key_goes_nowhere_else() {
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let elsewhere = other.local_addr().unwrap().to_string();
+    for mode in ["away-to", "elsewhere-to"] {
+        let remote = Remote::start_towards(mode, &elsewhere).await;
+        let key = EnvVar { name: "X-Key".to_owned(), value: None, secret: true, required: true };
+        let launch = Launch::StreamableHttp { url: format!("{}?key={{TOKEN}}", remote.url), headers: vec![key] };
+        let mut server = record(launch);
+        server.env = vec![EnvVar { name: "TOKEN".to_owned(), value: None, secret: true, required: true }];
+        let given = ["127.0.0.1/X-Key", "127.0.0.1/TOKEN"].map(|name| (name.to_owned(), "secret-value-1".to_owned())).into();
+        // The other place may be reached; it is not gone to all the same.
+        let allowed = vec![remote.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned(), elsewhere.clone()];
+        let connector = connector().await.with_remote(Some(Reach::new(allowed).unwrap())).with_credentials(given);
+        let error = connector.connect(&server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
+        assert_eq!(error.outcome, HarvestOutcome::Protocol, "{mode}: {error}");
+        assert!(remote.asked()[0].header("x-key").is_some(), "the server itself gets it");
+        let nobody = tokio::time::timeout(Duration::from_millis(100), other.accept()).await;
+        assert!(nobody.is_err(), "{mode}: somebody came");
+    }
 }

@@ -9,7 +9,7 @@ use std::{collections::HashMap, fs, path::Path, time::Duration};
 use common::{alive, assets, cache, cage};
 use mcpmill_clients::{
     install::{Installer, Lock},
-    mcp::{CagedConnector, Program, ServerLimits},
+    mcp::{CagedConnector, Era, Program, ServerLimits},
 };
 use mcpmill_core::{
     edge::{ConnectError, Connector, ToolErrorKind, ToolRunner, WorldSpec},
@@ -142,6 +142,33 @@ async fn both_eras_are_spoken_and_unknown_versions_are_said() {
     let error = bench.start("future").await.map(|_| ()).unwrap_err();
     assert_eq!(error.outcome, HarvestOutcome::Protocol);
     assert_eq!(error.detail, "it answered with version `2099-01-01`, which was not offered");
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn the_other_era_is_probed_in_a_process_of_its_own() {
+    let mut bench = bench(quick()).await;
+    let server = bench.start("both").await.unwrap();
+    let of_one = alive(&bench.mark("both")).len();
+    server.close().await;
+    bench.connector = bench.connector.with_probe_eras(true);
+    let server = bench.start("both").await.unwrap();
+    let info = server.info();
+    assert_eq!((info.era.as_str(), info.protocol_version.as_str()), ("initialize", "2025-06-18"));
+    assert_eq!(info.offered, ["2025-06-18", "2026-07-28"], "each once");
+    assert_eq!(alive(&bench.mark("both")).len(), of_one, "the probed one has ended");
+    server.close().await;
+    // One that leaves the probe without an answer is no worse for it, and not waited for long.
+    let start = std::time::Instant::now();
+    let server = bench.start("pages").await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(15));
+    assert_eq!((server.info().era.as_str(), &server.info().offered), ("initialize", &vec!["2025-06-18".to_owned()]));
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 2);
+    server.close().await;
+    bench.connector = bench.connector.with_only(Era::Discover);
+    let server = bench.start("both").await.unwrap();
+    assert_eq!((server.info().era.as_str(), server.info().protocol_version.as_str()), ("discover", "2026-07-28"));
+    server.close().await;
     bench.is_clean();
 }
 

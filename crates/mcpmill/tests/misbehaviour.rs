@@ -209,7 +209,7 @@ async fn floods_end_and_take_little_memory() {
         assert_eq!(bench.starts(mode), 1);
     }
     let taken = most_memory().saturating_sub(before);
-    assert!(taken < 200 << 20, "{} MB", taken >> 20);
+    assert!(taken < 120 << 20, "{} MB", taken >> 20);
 }
 
 #[tokio::test]

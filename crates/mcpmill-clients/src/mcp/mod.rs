@@ -44,6 +44,10 @@ use world::{World, placed};
 /// Characters of a server's error output that go into an error.
 const COMPLAINT: usize = 4000;
 
+/// Time for the answer to a probe, beyond what the server needed before: one that knows no other era often
+/// does not answer at all.
+const PROBED_WITHIN: Duration = Duration::from_secs(3);
+
 /// What servers may take and use.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
@@ -167,12 +171,14 @@ impl CagedConnector {
 
     /// `initialize` first; the other era in a fresh process, when the server refuses the first.
     async fn in_either_era(&self, program: &Program, spec: &WorldSpec) -> Result<Runner, Failure> {
-        let deadline = Instant::now() + self.limits.start;
+        let begun = Instant::now();
+        let deadline = begun + self.limits.start;
         let first = self.only.unwrap_or(Era::Initialize);
         match Box::pin(self.shake_hands(program, spec, first, deadline)).await {
             only if self.only.is_some() => only,
             Ok(mut runner) if self.probe_eras => {
-                if let Ok(other) = Box::pin(self.shake_hands(program, spec, Era::Discover, deadline)).await {
+                let probe = deadline.min(Instant::now() + begun.elapsed() * 2 + PROBED_WITHIN);
+                if let Ok(other) = Box::pin(self.shake_hands(program, spec, Era::Discover, probe)).await {
                     runner.info.offered = each_once(runner.info.offered.into_iter().chain(other.info.offered.clone()));
                     Box::new(other).close().await;
                 }

@@ -84,9 +84,10 @@ def tools(request):
 
 
 def discover(request):
-    if MODE == "modern":
+    if MODE in ("modern", "both"):
         answer(request, {
-            "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
+            "resultType": "complete", "capabilities": {"tools": {}},
+            "supportedVersions": ["2026-07-28", "2025-06-18", "2026-07-28"] if MODE == "both" else ["2026-07-28"],
             "ttlMs": 0, "cacheScope": "private",
         })
 

@@ -234,7 +234,7 @@ impl Link {
 
     /// Passes on what a JSON text holds; whether it answers `awaited`, or `None` when it is no message.
     async fn deliver(&self, text: Value, awaited: Option<&RequestId>) -> Option<bool> {
-        let version = text["result"]["protocolVersion"].as_str().and_then(|version| HeaderValue::from_str(version).ok());
+        let version = agreed_version(&text);
         let messages = self.kept.messages(text);
         let answers = |message: &RxJsonRpcMessage<RoleClient>| match message {
             JsonRpcMessage::Response(response) => awaited.is_some_and(|awaited| is_same(awaited, &response.id)),
@@ -402,6 +402,14 @@ impl Link {
                 }
             }
         }
+    }
+}
+
+/// The version an answer to `initialize` names.
+fn agreed_version(text: &Value) -> Option<HeaderValue> {
+    match text {
+        Value::Array(batch) => batch.iter().find_map(agreed_version),
+        message => HeaderValue::from_str(message["result"]["protocolVersion"].as_str()?).ok(),
     }
 }
 

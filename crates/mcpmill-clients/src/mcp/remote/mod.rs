@@ -21,7 +21,7 @@ use rmcp::service::ClientInitializeError;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    CagedConnector, Failure,
+    CagedConnector, Failure, PROBED_WITHIN,
     handshake::{Era, GreetError, Greeting, broke, each_once, greet, refusal, server_info},
     runner::{Behind, Runner},
 };
@@ -85,18 +85,21 @@ struct Tried {
 /// `initialize`, else without.
 pub(super) async fn connect(connector: &CagedConnector, server: &ServerRecord) -> Result<Runner, Failure> {
     let target = target(connector, server)?;
-    let deadline = Instant::now() + connector.limits.start;
+    let begun = Instant::now();
+    let deadline = begun + connector.limits.start;
     let kinds = match server.launch {
         Launch::Sse { .. } => [Kind::Sse, Kind::Streamable],
         _ => [Kind::Streamable, Kind::Sse],
     };
-    let attempt = |kind, era| Box::pin(open(connector, server, &target, kind, era, deadline));
+    let until = |deadline, kind, era| Box::pin(open(connector, server, &target, kind, era, deadline));
+    let attempt = |kind, era| until(deadline, kind, era);
     let first = connector.only.unwrap_or(Era::Initialize);
     match attempt(kinds[0], first).await {
         Ok(mut runner) => {
+            let probe = deadline.min(Instant::now() + begun.elapsed() * 2 + PROBED_WITHIN);
             if connector.probe_eras
                 && connector.only.is_none()
-                && let Ok(other) = attempt(kinds[0], Era::Discover).await
+                && let Ok(other) = until(probe, kinds[0], Era::Discover).await
             {
                 runner.info.offered = each_once(runner.info.offered.into_iter().chain(other.info.offered.clone()));
                 mcpmill_core::edge::ToolRunner::close(Box::new(other)).await;
