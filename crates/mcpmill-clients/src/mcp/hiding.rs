@@ -101,6 +101,7 @@ impl ToolRunner for Hidden {
         match self.runner.list_tools(cursor).await {
             Ok(mut page) => {
                 page.tools = page.tools.into_iter().map(|tool| self.secrets.record(tool)).collect();
+                page.refused.iter_mut().for_each(|why| self.secrets.text(why));
                 Ok(page)
             }
             Err(error) => Err(self.secrets.record(error)),
@@ -110,6 +111,10 @@ impl ToolRunner for Hidden {
     async fn call_tool(&self, name: &str, arguments: &Map<String, Value>) -> Result<ToolResult, ToolError> {
         let result = self.runner.call_tool(name, arguments).await;
         result.map(|result| self.secrets.record(result)).map_err(|error| self.secrets.record(error))
+    }
+
+    fn oddities(&self) -> Vec<String> {
+        self.runner.oddities()
     }
 
     async fn close(self: Box<Self>) {

@@ -131,6 +131,10 @@ impl ToolRunner for Pinned {
         self.runner.call_tool(name, arguments).await
     }
 
+    fn oddities(&self) -> Vec<String> {
+        self.runner.oddities()
+    }
+
     async fn close(self: Box<Self>) {
         self.runner.close().await;
     }
@@ -159,6 +163,10 @@ mod tests {
 
         async fn call_tool(&self, name: &str, _: &Map<String, Value>) -> Result<ToolResult, ToolError> {
             panic!("nobody calls `{name}`")
+        }
+
+        fn oddities(&self) -> Vec<String> {
+            vec!["stdout_noise: 1 lines".to_owned()]
         }
 
         async fn close(self: Box<Self>) {}
@@ -195,6 +203,7 @@ mod tests {
         let ladder = RetryLadder::new(Picky("3.13", Arc::clone(&asked)), &memory);
         let runner = ladder.connect(&aged, &WorldSpec::default()).await.unwrap();
         assert_eq!(runner.info().pins, ["--with", "mcp<2", "--python", "3.13"]);
+        assert_eq!(runner.oddities().len(), 1, "what is around a server keeps none of it back");
         assert_eq!(asked.lock().unwrap().len(), 3);
         assert_eq!(asked.lock().unwrap()[2], ["--with", "mcp<2", "--python", "3.13", "pkg@1", "serve"]);
         // Another process goes there at once.

@@ -62,6 +62,10 @@ impl ToolRunner for Visit {
         self.runner.call_tool(name, arguments).await
     }
 
+    fn oddities(&self) -> Vec<String> {
+        self.runner.oddities()
+    }
+
     async fn close(self: Box<Self>) {
         let Self { runner, package, installer } = *self;
         runner.close().await;

@@ -68,9 +68,7 @@ pub trait ToolRunner: Send + Sync {
     async fn call_tool(&self, name: &str, arguments: &Map<String, Value>) -> Result<ToolResult, ToolError>;
 
     /// What was odd so far and did no harm, in words (`stdout_noise: 3 lines`).
-    fn oddities(&self) -> Vec<String> {
-        Vec::new()
-    }
+    fn oddities(&self) -> Vec<String>;
 
     /// Ends the server and everything it started, and removes its world.
     async fn close(self: Box<Self>);
