@@ -153,6 +153,7 @@ async fn failures_of_a_session_have_their_kind() {
         ("slow-events", ToolErrorKind::TimedOut, "no answer within 1 s"),
         ("slow-head", ToolErrorKind::TimedOut, "no answer within 1 s"),
         ("huge", ToolErrorKind::Limit, "it sent too much"),
+        ("bomb", ToolErrorKind::Limit, "it sent too much"),
         ("cut", ToolErrorKind::Disconnected, "its answer was cut off"),
         ("never-resumes", ToolErrorKind::TimedOut, "no answer within 1 s"),
     ];
@@ -271,6 +272,10 @@ async fn a_slow_start_ends_in_time() {
         assert_eq!(outcome, HarvestOutcome::TimedOut, "{mode}: {detail}");
         assert!(start.elapsed() < Duration::from_secs(15), "{mode}");
     }
+    let remote = Remote::start("slow-endpoint").await;
+    let launch = Launch::Sse { url: remote.url.clone(), headers: Vec::new() };
+    let connected = connector().await.with_remote(reach(&remote)).connect(&record(launch), &WorldSpec::default()).await;
+    assert_eq!(connected.map(|_| ()).unwrap_err().outcome, HarvestOutcome::TimedOut);
 }
 
 #[tokio::test]

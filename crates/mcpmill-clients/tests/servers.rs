@@ -105,6 +105,17 @@ async fn a_server_among_junk_is_understood() {
 }
 
 #[tokio::test]
+async fn what_a_server_says_of_itself_is_kept_in_bounds() {
+    let bench = bench(quick()).await;
+    let server = bench.start("boasts").await.unwrap();
+    let info = server.info();
+    assert_eq!(info.name.chars().count(), 301);
+    assert_eq!(info.instructions.as_ref().unwrap().chars().count(), 100_001);
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
 async fn noise_between_messages_is_counted() {
     let bench = bench(quick()).await;
     let server = bench.start("noise").await.unwrap();

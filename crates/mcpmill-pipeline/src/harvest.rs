@@ -23,6 +23,13 @@ use serde_json::{Value, json};
 /// stands in every row that offers it.
 const LARGEST_TOOL: usize = 100_000;
 
+/// Bytes of one server's tools as JSON that are kept. The largest of 173 servers has 1.1 MB; this bounds what
+/// is held while a list comes, page after page.
+const LARGEST_LIST: usize = 32 << 20;
+
+/// A cursor of more bytes is not sent back.
+const LONGEST_CURSOR: usize = 64 << 10;
+
 /// Entries of a list that are no tools and are named.
 const NAMED: usize = 5;
 
@@ -166,9 +173,12 @@ async fn visit_once(
 #[derive(Default)]
 struct Listing {
     tools: Vec<ToolDraft>,
+    bytes: usize,
+    too_large: usize,
     seen: HashSet<String>,
     cursors: HashSet<String>,
-    /// Entries that are no tools.
+    /// Entries that are no tools: how many, and why the first of them are none.
+    refused_count: usize,
     refused: Vec<String>,
     notes: Vec<String>,
 }
@@ -176,16 +186,32 @@ struct Listing {
 impl Listing {
     /// Takes a page; the cursor to go on with, when that makes sense.
     fn take(&mut self, page: ToolPage) -> Option<String> {
-        let before = self.tools.len();
+        let before = (self.tools.len(), self.too_large);
         for tool in page.tools {
+            let bytes = serde_json::to_string(&tool).map_or(0, |text| text.len());
+            if bytes > LARGEST_TOOL {
+                self.too_large += 1;
+                continue;
+            }
+            if self.bytes + bytes > LARGEST_LIST {
+                self.notes.push(format!("more than {LARGEST_LIST} bytes of tools, the rest was cut off"));
+                return None;
+            }
             if self.seen.insert(content_hash(&tool)) {
+                self.bytes += bytes;
                 self.tools.push(tool);
             }
         }
-        self.refused.extend(page.refused);
+        let named = NAMED.saturating_sub(self.refused.len());
+        self.refused_count += page.refused.len();
+        self.refused.extend(page.refused.into_iter().take(named));
         let next = page.next_cursor.filter(|cursor| !cursor.is_empty())?;
+        if next.len() > LONGEST_CURSOR {
+            self.notes.push(format!("pagination: a cursor of {} bytes", next.len()));
+            return None;
+        }
         // A page that brings nothing new may be followed by others like it for ever.
-        if self.tools.len() == before || !self.cursors.insert(next.clone()) {
+        if (self.tools.len(), self.too_large) == before || !self.cursors.insert(next.clone()) {
             self.notes.push("pagination: non-advancing".to_owned());
             return None;
         }
@@ -194,9 +220,15 @@ impl Listing {
 
     fn detail(mut self, oddities: Vec<String>) -> (Option<String>, Vec<ToolDraft>) {
         if !self.refused.is_empty() {
-            let shown = self.refused.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-            let more = if self.refused.len() > NAMED { ", …" } else { "" };
-            self.notes.push(format!("{} entries of its list are no tools: {shown}{more}", self.refused.len()));
+            let more = if self.refused_count > self.refused.len() { ", …" } else { "" };
+            self.notes.push(format!(
+                "{} entries of its list are no tools: {}{more}",
+                self.refused_count,
+                self.refused.join(", ")
+            ));
+        }
+        if self.too_large > 0 {
+            self.notes.push(format!("{} tools of more than {LARGEST_TOOL} bytes are left out", self.too_large));
         }
         self.notes.extend(oddities);
         ((!self.notes.is_empty()).then(|| self.notes.join("; ")), self.tools)
@@ -229,7 +261,7 @@ async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Harvested 
     }
     let outcome = match listing.tools.is_empty() {
         false => HarvestOutcome::Ready,
-        true if listing.refused.is_empty() => HarvestOutcome::NoTools,
+        true if listing.refused.is_empty() && listing.too_large == 0 => HarvestOutcome::NoTools,
         true => HarvestOutcome::Protocol,
     };
     let (detail, tools) = listing.detail(runner.oddities());
@@ -257,14 +289,8 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool>
     outcome.cause = harvested.detail.map(|d| format!("{}: {}", server.name, shown(&d, 600)));
     outcome.raw = harvested.stderr;
     outcome.attempts = attempts;
-    let declared = harvested.tools.len();
-    let mut drafts = harvested.tools;
-    drafts.retain(|draft| serde_json::to_string(draft).is_ok_and(|text| text.len() <= LARGEST_TOOL));
-    let mut tools: Vec<Tool> = drafts.into_iter().map(|draft| Tool::new(server.id.clone(), draft)).collect();
-    if tools.len() < declared {
-        let cut = format!("{}: {} tools of more than {LARGEST_TOOL} bytes are left out", server.name, declared - tools.len());
-        outcome.cause = Some(outcome.cause.map_or(cut.clone(), |cause| format!("{cause}; {cut}")));
-    }
+    let drafts = harvested.tools.into_iter();
+    let mut tools: Vec<Tool> = drafts.map(|draft| Tool::new(server.id.clone(), draft)).collect();
     // A server that declares the very same tool twice has one tool.
     tools.sort_by(|a, b| a.id.cmp(&b.id));
     tools.dedup_by(|a, b| a.id == b.id);
@@ -302,6 +328,10 @@ mod tests {
         assert_eq!(empty.take(page(&[], "2")), None);
         assert_eq!(empty.notes, ["pagination: non-advancing"]);
 
+        let mut long = Listing::default();
+        assert_eq!(long.take(page(&["a"], &"x".repeat(LONGEST_CURSOR + 1))), None);
+        assert_eq!(long.notes, ["pagination: a cursor of 65537 bytes"]);
+
         let mut last = Listing::default();
         assert_eq!(last.take(page(&["a"], "")), None);
         assert_eq!(last.detail(Vec::new()).0, None);
@@ -315,6 +345,23 @@ mod tests {
         let (detail, tools) = listing.detail(Vec::new());
         assert_eq!(detail.unwrap(), "7 entries of its list are no tools: `0`, `1`, `2`, `3`, `4`, …");
         assert_eq!(tools.len(), 1);
+    }
+
+    #[test]
+    fn lists_have_a_bound_in_bytes() {
+        let large = |name: &str, bytes: usize| {
+            let tool = ToolDraft { description: Some("x".repeat(bytes)), ..page(&[name], "").tools.remove(0) };
+            ToolPage { tools: vec![tool], next_cursor: Some(name.to_owned()), refused: Vec::new() }
+        };
+        let mut listing = Listing::default();
+        assert!(listing.take(large("too-large", LARGEST_TOOL)).is_some());
+        let pages = (0..1000).take_while(|n| listing.take(large(&n.to_string(), LARGEST_TOOL - 200)).is_some()).count();
+        assert_eq!(pages, LARGEST_LIST / LARGEST_TOOL);
+        let (detail, tools) = listing.detail(Vec::new());
+        let detail = detail.unwrap();
+        assert!(detail.contains("bytes of tools, the rest was cut off"), "{detail}");
+        assert!(detail.ends_with("; 1 tools of more than 100000 bytes are left out"), "{detail}");
+        assert_eq!(tools.len(), pages);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use mcpmill_core::{
     edge::{ProcessEnd, ServerInfo},
     record::HarvestOutcome,
-    text::shown,
+    text::{clipped, shown},
 };
 use rmcp::{
     RoleClient,
@@ -21,6 +21,11 @@ use crate::cage::Running;
 const WITH_INITIALIZE: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 /// The version that is opened without.
 pub(super) const DISCOVER_VERSION: &str = "2026-07-28";
+
+/// Characters of a server's name and of its version that are kept.
+const LONGEST_NAME: usize = 300;
+/// Characters of its instructions that are kept.
+const LONGEST_INSTRUCTIONS: usize = 100_000;
 
 /// How a connection is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +137,7 @@ pub(super) fn refused(error: &GreetError, era: Era, end: ProcessEnd, running: &R
 /// What a server said of itself.
 pub(super) fn server_info(info: &ServerPeerInfo, era: Era, kept: &Kept) -> ServerInfo {
     let (name, version) = match &info.server_info {
-        Some(server) => (server.name.clone(), server.version.clone()),
+        Some(server) => (clipped(&server.name, LONGEST_NAME), clipped(&server.version, LONGEST_NAME)),
         None => Default::default(),
     };
     let protocol_version = info.protocol_version.to_string();
@@ -141,7 +146,8 @@ pub(super) fn server_info(info: &ServerPeerInfo, era: Era, kept: &Kept) -> Serve
         Era::Initialize => "initialize",
         Era::Discover => "discover",
     };
-    let (instructions, era) = (info.instructions.clone(), era.to_owned());
+    let instructions = info.instructions.as_deref().map(|text| clipped(text, LONGEST_INSTRUCTIONS));
+    let era = era.to_owned();
     ServerInfo { name, version, protocol_version, instructions, era, offered, ..ServerInfo::default() }
 }
 

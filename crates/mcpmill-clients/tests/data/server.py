@@ -31,8 +31,8 @@ def initialize(request):
     answer(request, {
         "protocolVersion": "2099-01-01" if MODE == "future" else "2025-06-18",
         "capabilities": {"tools": {}},
-        "serverInfo": {"name": MODE, "version": "1.0"},
-        "instructions": "be kind",
+        "serverInfo": {"name": MODE * (100_000 if MODE == "boasts" else 1), "version": "1.0"},
+        "instructions": "be kind" * (1_000_000 if MODE == "boasts" else 1),
     })
 
 

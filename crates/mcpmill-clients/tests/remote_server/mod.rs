@@ -1,10 +1,12 @@
 //! An MCP server on loopback that gets wrong what its mode says.
 
 use std::{
+    io::Write,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -154,6 +156,7 @@ async fn serve(mut stream: TcpStream, mode: &str, elsewhere: &str, log: &Mutex<V
     let old = matches!(mode, "sse" | "elsewhere");
     match (asked.method.as_str(), mode) {
         ("GET", "resumes" | "never-resumes") if asked.header("last-event-id").is_some() => resumed(stream, mode, &asked).await,
+        ("GET", "slow-endpoint") => drip(stream, "text/event-stream", &"event: endpoint".repeat(99), 1, SLOW).await,
         ("GET", "asks") => event_stream(stream, mode, elsewhere, events).await,
         ("POST", "asks") if asked.message["method"] == "tools/call" => ask_aside(stream, &asked, log, events).await,
         ("POST", "asks") if asked.message["id"] == "q" => reply(stream, "202 Accepted", "text/plain", "", "").await,
@@ -226,6 +229,14 @@ async fn list(stream: &mut TcpStream, mode: &str, asked: &Asked) {
         "slow-events" => drip(stream, events, &"data: x".repeat(100), 1, SLOW).await,
         "slow-head" => drip_head(stream).await,
         "huge" => drip(stream, json, &"[".repeat(100 << 20), 1 << 16, Duration::ZERO).await,
+        "bomb" => {
+            let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+            packed.write_all(&vec![b'['; 100 << 20]).unwrap();
+            let packed = packed.finish().unwrap();
+            let head = format!("Content-Length: {}\r\nContent-Encoding: gzip\r\nContent-Type: {json}\r\n\r\n", packed.len());
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}").as_bytes()).await.ok();
+            stream.write_all(&packed).await.ok();
+        }
         "many-values" => drip(stream, json, &format!("[{}0]", "0,".repeat(2 << 20)), 1 << 16, Duration::ZERO).await,
         "resumes" | "never-resumes" => {
             let body = format!("id: 7\nretry: 100\ndata: \n\n{CUT}");

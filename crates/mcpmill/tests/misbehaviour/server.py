@@ -49,6 +49,8 @@ def page(request, cursor):
         # The last page is empty, as some servers end.
         tools = [tool(f"tool_{n}_{i}") for i in range(100)] if n < 120 else []
         return {"tools": tools, **({"nextCursor": str(n + 1)} if n < 120 else {})}
+    if MODE == "huge-page":
+        return {"tools": [tool(f"tool_{i}") for i in range(12_000)]}
     if MODE == "stuck-cursor":
         return {"tools": [tool("a"), tool("b")], "nextCursor": "1"}
     if MODE == "cycling-cursors":
