@@ -323,6 +323,21 @@ async fn input_is_given_as_far_as_there_is_any() {
     assert_eq!(calls[1].message["params"]["inputResponses"]["a"]["roots"][0]["uri"], "file:///home/user/work");
 }
 
+#[tokio::test]
+async fn arguments_that_headers_want_go_into_them_listed_or_not() {
+    let remote = Remote::start("mirrors").await;
+    let server = connect(&remote).await.unwrap();
+    let arguments = Map::from_iter([("place".to_owned(), "Ulm".into())]);
+    assert_eq!(server.call_tool("goes", &arguments).await.unwrap().text(), "goes");
+    let page = server.list_tools(None).await.unwrap();
+    assert_eq!((page.tools.len(), page.tools[0].name.as_str()), (1, "goes"));
+    assert_eq!(page.refused, ["`wrong` has `x-mcp-header` with a name that no header can have"]);
+    server.close().await;
+    let asked = remote.asked();
+    let call = asked.iter().find(|asked| asked.message["method"] == "tools/call").unwrap();
+    assert_eq!(call.header("mcp-param-place"), Some("Ulm"));
+}
+
 /// A key stands in a header or in the address; neither follows a redirect or an endpoint to another origin.
 #[tokio::test]
 async fn a_key_goes_nowhere_else() {

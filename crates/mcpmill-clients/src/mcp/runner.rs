@@ -31,6 +31,8 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(2);
 /// Times a server may ask for input before it answers a call.
 const ROUNDS: usize = 5;
+/// Pages that are looked through for a tool that is called before any list was asked for.
+const LOOKED_THROUGH: usize = 20;
 /// Inputs it may ask for at once.
 const MOST_INPUTS: usize = 16;
 /// Time the end of a process may take to be noticed after its output ended.
@@ -165,6 +167,17 @@ impl Runner {
         wanted.into_iter().map(given).collect()
     }
 
+    /// Lists tools until it is known which arguments of this one go into headers, as far as it is listed.
+    async fn look_up(&self, link: &Link, tool: &str) {
+        let mut cursor = None;
+        for _ in 0..LOOKED_THROUGH {
+            match self.list_tools(cursor).await {
+                Ok(page) if page.next_cursor.is_some() && link.has_not_seen(tool) => cursor = page.next_cursor,
+                _ => break,
+            }
+        }
+    }
+
     fn error(&self, action: &str, kind: ToolErrorKind, detail: impl Into<String>) -> ToolError {
         let detail = self.secrets.out_of(&detail.into());
         ToolError { server: self.server.clone(), action: action.to_owned(), kind, detail }
@@ -229,6 +242,11 @@ impl ToolRunner for Runner {
     async fn call_tool(&self, name: &str, arguments: &Map<String, Value>) -> Result<ToolResult, ToolError> {
         let action = format!("call tool `{name}`");
         let wrong = |detail: String| self.error(&action, ToolErrorKind::Protocol, detail);
+        if let Behind::Web(link) = &self.behind
+            && link.has_not_seen(name)
+        {
+            self.look_up(link, name).await;
+        }
         let mut params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments.clone());
         for _ in 0..ROUNDS {
             let result = self.ask(&action, ClientRequest::CallToolRequest(CallToolRequest::new(params.clone()))).await?;

@@ -118,18 +118,22 @@ fn answer(message: &Value, mode: &str) -> Option<String> {
     let id = message.get("id")?;
     let version = if mode == "future" { "2099-01-01" } else { "2025-06-18" };
     let result = match message["method"].as_str()? {
-        "initialize" if matches!(mode, "modern" | "nosy" | "insatiable") => {
+        "initialize" if matches!(mode, "modern" | "nosy" | "insatiable" | "mirrors") => {
             return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}}}).to_string());
         }
         "initialize" => {
             json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": mode, "version": "1"}})
                 .to_string()
         }
-        "server/discover" if matches!(mode, "modern" | "both" | "nosy" | "insatiable") => json!({
+        "server/discover" if matches!(mode, "modern" | "both" | "nosy" | "insatiable" | "mirrors") => json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
             "ttlMs": 0, "cacheScope": "private", "_meta": {"io.modelcontextprotocol/serverInfo": {"name": mode, "version": "1"}},
         })
         .to_string(),
+        "tools/list" if mode == "mirrors" => {
+            let tool = |name: &str, header: &str| json!({"name": name, "inputSchema": {"properties": {"place": {"type": "string", "x-mcp-header": header}}}});
+            json!({"tools": [tool("goes", "Place"), tool("wrong", "no header")]}).to_string()
+        }
         "tools/list" => format!(r#"{{"tools":[{TOOL}]}}"#),
         "tools/call" if mode == "nosy" => {
             let wanted = json!({"a": {"method": "sampling/createMessage", "params": {}}});

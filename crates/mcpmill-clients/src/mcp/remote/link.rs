@@ -131,6 +131,11 @@ impl Link {
         Ok(())
     }
 
+    /// Whether it is not known yet which arguments of a tool go into headers.
+    pub(in crate::mcp) fn has_not_seen(&self, tool: &str) -> bool {
+        self.era == Era::Discover && !self.state().mirrored.contains_key(tool)
+    }
+
     /// The headers that a call of a tool carries for its arguments.
     pub(super) fn argument_headers(&self, tool: &str, arguments: &Value) -> HeaderMap {
         self.state().mirrored.get(tool).map(|mirrored| mirrored.headers(arguments)).unwrap_or_default()
