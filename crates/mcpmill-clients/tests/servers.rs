@@ -245,6 +245,25 @@ async fn lists_come_a_page_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_list_has_its_time_however_many_pages_it_has() {
+    let bench = bench(ServerLimits { list: Duration::from_secs(2), ..quick() }).await;
+    let server = bench.start("dawdles").await.unwrap();
+    for _ in 0..2 {
+        let (mut cursor, mut pages) = (None, 0);
+        let error = loop {
+            match server.list_tools(cursor).await {
+                Ok(page) => (cursor, pages) = (page.next_cursor, pages + 1),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error.kind, error.detail.as_str()), (ToolErrorKind::TimedOut, "its pages took more than 2 s"));
+        assert!((1..=6).contains(&pages), "{pages}");
+    }
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
 async fn odd_tools_are_left_out_alone_and_odd_lists_refused() {
     let bench = bench(quick()).await;
     let server = bench.start("liar").await.unwrap();

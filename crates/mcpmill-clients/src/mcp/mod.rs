@@ -13,7 +13,12 @@ mod runner;
 mod wire;
 mod world;
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use mcpmill_core::{
@@ -55,6 +60,8 @@ pub struct ServerLimits {
     pub start: Duration,
     /// From a request to its answer.
     pub answer: Duration,
+    /// From asking for the first page of its tools to having the last.
+    pub list: Duration,
     /// Resident bytes of its process tree.
     pub memory_bytes: u64,
     /// Processes and threads.
@@ -73,6 +80,7 @@ impl Default for ServerLimits {
         Self {
             start: Duration::from_secs(60),
             answer: Duration::from_secs(30),
+            list: Duration::from_secs(120),
             memory_bytes: 1 << 30,
             processes: 512,
             disk_bytes: 256 << 20,
@@ -252,9 +260,9 @@ impl CagedConnector {
         match timeout_at(deadline, greet(wire, self.client(&root), era)).await {
             Ok(Ok(Greeting { service, info })) => {
                 let info = ServerInfo { transport: "stdio".to_owned(), ..server_info(&info, era, &kept) };
-                let (server, answer_within, secrets) = (program.name.clone(), self.limits.answer, Arc::new(self.secrets()));
+                let (server, limits, secrets) = (program.name.clone(), self.limits, Arc::new(self.secrets()));
                 let behind = Behind::Process { running: Box::new(running), complaints };
-                Ok(Runner { server, info, behind, service, kept, answer_within, secrets })
+                Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })
             }
             shaken => {
                 let end = running.kill_after(Duration::from_millis(300)).await;

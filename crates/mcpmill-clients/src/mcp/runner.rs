@@ -1,6 +1,10 @@
 //! A server that runs.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use mcpmill_core::{
@@ -15,9 +19,10 @@ use rmcp::{
     service::{PeerRequestOptions, RunningService},
 };
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
+    ServerLimits,
     client::Client,
     complaints::Complaints,
     kept::{Answer, Kept},
@@ -53,7 +58,9 @@ pub(super) struct Runner {
     pub(super) behind: Behind,
     pub(super) service: RunningService<RoleClient, Client>,
     pub(super) kept: Arc<Kept>,
-    pub(super) answer_within: Duration,
+    pub(super) limits: ServerLimits,
+    /// When the first page of its tools was asked for.
+    pub(super) listing: Mutex<Option<Instant>>,
     /// Values that appear in no error.
     pub(super) secrets: Arc<Secrets>,
 }
@@ -71,7 +78,7 @@ impl Runner {
     /// The result of a request as the server wrote it.
     async fn ask(&self, action: &str, request: ClientRequest) -> Result<Value, ToolError> {
         let sent_and_answered = async {
-            let options = PeerRequestOptions::with_timeout(self.answer_within);
+            let options = PeerRequestOptions::with_timeout(self.limits.answer);
             let handle = self.service.peer().send_cancellable_request(request, options).await?;
             let waiting = Waiting(&self.kept, handle.id.clone());
             let answered = handle.await_response().await;
@@ -81,9 +88,9 @@ impl Runner {
                 Some(Answer::Awaited) | None => answered.map(|_| Ok(None)),
             }
         };
-        let answer = match timeout(self.answer_within + SLACK, sent_and_answered).await {
+        let answer = match timeout(self.limits.answer + SLACK, sent_and_answered).await {
             Ok(answer) => answer,
-            Err(_) => Err(ServiceError::Timeout { timeout: self.answer_within }),
+            Err(_) => Err(ServiceError::Timeout { timeout: self.limits.answer }),
         };
         match answer {
             Ok(Ok(Some(result))) => Ok(result),
@@ -113,7 +120,7 @@ impl Runner {
     /// Why one request had no answer.
     fn lost(&self, action: &str, fault: &Fault) -> ToolError {
         match fault {
-            Fault::Late => self.error(action, fault.kind(), format!("no answer within {} s", self.answer_within.as_secs_f32())),
+            Fault::Late => self.error(action, fault.kind(), format!("no answer within {} s", self.limits.answer.as_secs_f32())),
             fault => self.error(action, fault.kind(), fault.to_string()),
         }
     }
@@ -165,6 +172,14 @@ impl Runner {
             other => Err(format!("it wants `{}`, which is not given", shown(other.unwrap_or_default(), 60))),
         };
         wanted.into_iter().map(given).collect()
+    }
+
+    /// When the list has to be whole: each page in time is not enough, for there may be many.
+    fn list_until(&self, begins: bool) -> Instant {
+        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = listing.filter(|_| !begins).unwrap_or_else(Instant::now);
+        *listing = Some(begun);
+        begun + self.limits.list
     }
 
     /// Lists tools until it is known which arguments of this one go into headers, as far as it is listed.
@@ -222,9 +237,14 @@ impl ToolRunner for Runner {
     }
 
     async fn list_tools(&self, cursor: Option<String>) -> Result<ToolPage, ToolError> {
+        let until = self.list_until(cursor.is_none());
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-        let result = self.ask("list tools", request).await?;
+        let Ok(result) = timeout_at(until, self.ask("list tools", request)).await else {
+            let detail = format!("its pages took more than {} s", self.limits.list.as_secs_f32());
+            return Err(self.error("list tools", ToolErrorKind::TimedOut, detail));
+        };
+        let result = result?;
         let mut page = page(result).map_err(|detail| self.error("list tools", ToolErrorKind::Protocol, detail))?;
         if let Behind::Web(link) = &self.behind {
             let (tools, refused) = (&mut page.tools, &mut page.refused);

@@ -44,6 +44,9 @@ def tools(request):
         if page < 3:
             result["nextCursor"] = str(page + 1)
         answer(request, result)
+    elif MODE == "dawdles":
+        time.sleep(0.3)
+        answer(request, {"tools": [{**TOOL, "name": f"tool_{cursor}"}], "nextCursor": str(int(cursor or 0) + 1)})
     elif MODE == "endless":
         answer(request, {"tools": [TOOL], "nextCursor": "again"})
     elif MODE == "liar":

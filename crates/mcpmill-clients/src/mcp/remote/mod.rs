@@ -6,7 +6,7 @@ mod link;
 mod mirror;
 mod transport;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mcpmill_core::{
     edge::ServerInfo,
@@ -146,8 +146,8 @@ async fn open(
     link.has_opened();
     let info = ServerInfo { transport: kind.name().to_owned(), ..server_info(&info, era, &link.kept) };
     let (kept, secrets) = (Arc::clone(&link.kept), Arc::new(connector.secrets()));
-    let (server, answer_within, behind) = (server.name.clone(), limits.answer, Behind::Web(link));
-    Ok(Runner { server, info, behind, service, kept, answer_within, secrets })
+    let (server, limits, behind) = (server.name.clone(), *limits, Behind::Web(link));
+    Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })
 }
 
 /// Why a message of the handshake could not be sent.
