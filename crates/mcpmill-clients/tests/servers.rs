@@ -220,6 +220,19 @@ async fn the_world_is_its_root() {
 }
 
 #[tokio::test]
+async fn what_a_server_asks_is_answered_or_refused() {
+    let mut bench = bench(quick()).await;
+    for (taken, form) in [(false, json!({"action": "decline"})), (true, json!({"action": "accept", "content": {"a": "x"}}))] {
+        bench.connector = bench.connector.with_defaults_taken(taken);
+        let server = bench.start("asks").await.unwrap();
+        let told = server.call_tool("echo", &Map::new()).await.unwrap().text();
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told, json!([[0, {}, null], [1, form, null], [2, null, -32601], [3, null, -32601]]));
+        server.close().await;
+    }
+}
+
+#[tokio::test]
 async fn lists_come_a_page_at_a_time() {
     let bench = bench(quick()).await;
     let server = bench.start("pages").await.unwrap();

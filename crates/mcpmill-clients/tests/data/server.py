@@ -110,6 +110,18 @@ def call(request):
         global kept
         kept = b"x" * (300 << 20)
         time.sleep(1000)
+    if MODE == "asks":
+        form = {"message": "m", "requestedSchema": {"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}}
+        say = {"role": "user", "content": {"type": "text", "text": "x"}}
+        asked = [("ping", None), ("elicitation/create", form), ("sampling/createMessage", {"messages": [say], "maxTokens": 1}),
+                 ("no/such", {})]
+        told = []
+        for number, (method, params) in enumerate(asked):
+            send({"id": number, "method": method, **({"params": params} if params is not None else {})})
+            reply = json.loads(sys.stdin.readline())
+            told.append([reply["id"], reply.get("result"), reply.get("error", {}).get("code")])
+        answer(request, {"content": [{"type": "text", "text": json.dumps(told)}]})
+        return
     if MODE == "roots":
         send({"id": 99, "method": "roots/list"})
         roots = json.loads(sys.stdin.readline())["result"]["roots"]
