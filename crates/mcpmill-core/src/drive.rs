@@ -161,22 +161,82 @@ where
     F: Fn(I) -> Fut + Sync,
     Fut: Future<Output = Done<O>> + Send,
 {
-    let rows = inputs.len() as u64;
-    let mut summary = Summary::default();
-    let mut failures = Failures::default();
+    let rows = inputs.len();
+    let mut so_far = SoFar::default();
     let mut waiting = Vec::new();
     for input in inputs {
         let hash = content_hash(&input);
-        match out.seen(&hash) {
-            Some((outcome, brought)) => {
-                summary.count(&outcome, brought);
-                failures.note(&outcome);
-            }
-            None => waiting.push((hash, input)),
+        if so_far.is_new(&hash, out) {
+            waiting.push((hash, input));
         }
     }
+    work_off(rows, waiting.into_iter(), so_far, pace, cx, out, work).await
+}
+
+/// As [`drive`], for rows that are too many for memory: `row` makes the one of each place from 0 to `rows`, and is
+/// asked for it twice. Kept in memory are four bytes a row.
+///
+/// # Errors
+/// As those of [`drive`].
+pub async fn drive_each<I, O, R, F, Fut>(
+    rows: usize,
+    row: R,
+    pace: Pace,
+    cx: &Context,
+    out: &dyn Sink<O>,
+    work: F,
+) -> Result<Summary, StageError>
+where
+    I: Row + Serialize,
+    O: Send,
+    R: Fn(usize) -> I,
+    F: Fn(I) -> Fut + Sync,
+    Fut: Future<Output = Done<O>> + Send,
+{
+    let mut so_far = SoFar::default();
+    let waiting: Vec<u32> = (0..rows as u32).filter(|&place| so_far.is_new(&content_hash(&row(place as usize)), out)).collect();
+    let waiting = waiting.into_iter().map(|place| {
+        let input = row(place as usize);
+        (content_hash(&input), input)
+    });
+    work_off(rows, waiting, so_far, pace, cx, out, work).await
+}
+
+/// What the rows came to so far.
+#[derive(Default)]
+struct SoFar {
+    summary: Summary,
+    failures: Failures,
+}
+
+impl SoFar {
+    /// Whether a row has not ended yet; one that has is counted.
+    fn is_new<O>(&mut self, hash: &str, out: &dyn Sink<O>) -> bool {
+        let Some((outcome, brought)) = out.seen(hash) else { return true };
+        self.summary.count(&outcome, brought);
+        self.failures.note(&outcome);
+        false
+    }
+}
+
+/// Works on every row that waits.
+async fn work_off<I, O, F, Fut>(
+    rows: usize,
+    mut waiting: impl Iterator<Item = (String, I)>,
+    so_far: SoFar,
+    pace: Pace,
+    cx: &Context,
+    out: &dyn Sink<O>,
+    work: F,
+) -> Result<Summary, StageError>
+where
+    O: Send,
+    F: Fn(I) -> Fut + Sync,
+    Fut: Future<Output = Done<O>> + Send,
+{
+    let rows = rows as u64;
+    let SoFar { mut summary, mut failures } = so_far;
     cx.events.emit(Event::StageStarted { stage: cx.stage.clone(), rows, done: summary.input_rows });
-    let mut waiting = waiting.into_iter();
     let mut flying = FuturesUnordered::new();
     loop {
         while flying.len() < pace.concurrency.max(1) {

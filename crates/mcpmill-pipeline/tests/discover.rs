@@ -6,25 +6,48 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use async_trait::async_trait;
 use mcpmill_core::{
     drive::Done,
     record::{Launch, ServerRecord},
 };
-use mcpmill_pipeline::discover::{Counts, CrawlContext, Discovered, Marketplace, Snapshot, Snapshots, discover, parse};
+use mcpmill_pipeline::discover::{
+    Counts, CrawlContext, Discovered, Head, Keeping, Marketplace, Shelf, Snapshot, Snapshots, discover, parse,
+};
 use mcpmill_testkit::{Kept, Pages, context};
 use serde_json::{Value, json};
 
-/// Snapshots kept in memory.
+/// Snapshots kept in memory, as lines.
 #[derive(Default)]
-struct Memory(Mutex<HashMap<String, Snapshot>>);
+struct Memory(Mutex<HashMap<String, (Head, Vec<String>)>>);
 
-impl Snapshots for Memory {
-    fn load(&self, marketplace: &str) -> Option<Snapshot> {
-        self.0.lock().unwrap().remove(marketplace)
+/// A snapshot that is being written to a [`Memory`].
+struct Writing(Arc<Memory>, String, Vec<String>);
+
+impl Keeping for Writing {
+    fn push(&mut self, line: &str) {
+        self.2.push(line.to_owned());
     }
 
-    fn save(&self, marketplace: &str, snapshot: Snapshot) {
-        self.0.lock().unwrap().insert(marketplace.to_owned(), snapshot);
+    fn finish(self: Box<Self>, head: &Head) {
+        self.0.0.lock().unwrap().insert(self.1, (head.clone(), self.2));
+    }
+}
+
+struct Snaps(Arc<Memory>);
+
+#[async_trait]
+impl Snapshots for Snaps {
+    async fn load(&self, marketplace: &str, shelf: Option<&Arc<dyn Shelf>>) -> Result<Option<Snapshot>, String> {
+        let kept = self.0.0.lock().unwrap();
+        let Some((head, lines)) = kept.get(marketplace) else { return Ok(None) };
+        let mut snapshot = Snapshot::new(head.clone(), shelf);
+        lines.iter().for_each(|line| snapshot.push(line).unwrap());
+        Ok(Some(snapshot))
+    }
+
+    fn begin(&self, marketplace: &str) -> Option<Box<dyn Keeping>> {
+        Some(Box::new(Writing(Arc::clone(&self.0), marketplace.to_owned(), Vec::new())))
     }
 }
 
@@ -41,7 +64,7 @@ fn serve(pages: &Pages, site: &str, entries: &Value) {
 }
 
 fn cx(pages: &Arc<Pages>, snapshots: Option<&Arc<Memory>>, now: &str) -> CrawlContext {
-    let snapshots = snapshots.map(|kept| Arc::clone(kept) as Arc<dyn Snapshots>);
+    let snapshots = snapshots.map(|kept| Arc::new(Snaps(Arc::clone(kept))) as Arc<dyn Snapshots>);
     CrawlContext { fetch: Some(Arc::clone(pages) as _), snapshots, now: now.into(), ..CrawlContext::default() }
 }
 

@@ -9,7 +9,6 @@ use std::{
     },
 };
 
-use mcpmill_clients::cage::npm_registry;
 use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Pace, Sink, StageError},
@@ -20,7 +19,7 @@ use mcpmill_core::{
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    discover::{CrawlContext, Snapshots, discover},
+    discover::{CrawlContext, discover},
     export::{Sources, export},
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
@@ -48,8 +47,8 @@ use crate::{
     edges::{Edges, embedder_name, model_of},
     error::{Exit, Failure},
     publish,
-    run::now_rfc3339,
-    sources::{DiskFiles, DiskSnapshots, RecordedFetch, SavedPages},
+    snapshots::{Beginning, DiskShelf, DiskSnapshots, RecordedSnapshots, beginning},
+    sources::{DiskFiles, RecordedFetch, SavedPages},
     speed,
     stage::Stage,
 };
@@ -188,17 +187,23 @@ impl Line {
         if let Some(folder) = &self.record {
             fetch = Arc::new(SavedPages::new(fetch, folder)?);
         }
+        let Beginning { now, npm_registry } = beginning(&self.recorder).await?;
         let mut values = config.discover.values.clone();
-        if !replay && !values.contains_key("npm_registry") {
-            values.extend(npm_registry().await.map(|registry| ("npm_registry".to_owned(), registry)));
+        if let Some(registry) = npm_registry {
+            values.entry("npm_registry".to_owned()).or_insert(registry);
         }
-        // A snapshot is of another time than what is replayed.
+        // A replay starts from what the run it replays did, and leaves nothing for the next crawl.
         let keeps = config.discover.incremental && !replay && self.record.is_none();
+        let disk = keeps.then(|| DiskSnapshots::new(&config.cache_dir));
+        let shelf = DiskShelf::new(&config.cache_dir).map_err(|e| {
+            Failure::environment(format!("failed to put listings aside in `{}`: {e}", config.cache_dir.display()))
+        })?;
         Ok(CrawlContext {
             fetch: Some(fetch),
             files: Some(Arc::new(DiskFiles)),
-            snapshots: keeps.then(|| Arc::new(DiskSnapshots::new(&config.cache_dir)) as Arc<dyn Snapshots>),
-            now: now_rfc3339(),
+            snapshots: Some(Arc::new(RecordedSnapshots::new(disk, Arc::clone(&self.recorder)))),
+            shelf: Some(Arc::new(shelf)),
+            now,
             values,
         })
     }

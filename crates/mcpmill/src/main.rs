@@ -11,6 +11,7 @@ mod publish;
 mod report;
 mod reporter;
 mod run;
+mod snapshots;
 mod sources;
 mod speed;
 mod stage;

@@ -1,10 +1,8 @@
-//! What discover has of the world: pages behind the exchange store, files of the user's, and what the
-//! crawl before this one found.
+//! What discover has of the world: pages behind the exchange store, and files of the user's.
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, BufRead, BufReader, Write},
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -14,8 +12,7 @@ use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ExchangeError, ExchangeKind, Fetch, FetchError, FetchErrorKind, FetchRequest, Page, Recorder},
 };
-use mcpmill_pipeline::discover::{Files, Listing, Snapshot, Snapshots, redact};
-use serde::{Deserialize, Serialize};
+use mcpmill_pipeline::discover::{Files, redact};
 use serde_json::json;
 
 use crate::error::{Exit, Failure};
@@ -136,97 +133,9 @@ impl Files for DiskFiles {
     }
 }
 
-/// Snapshots as packed files of the cache, one a marketplace.
-pub struct DiskSnapshots {
-    folder: PathBuf,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Head {
-    format: u32,
-    at: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Line {
-    key: String,
-    hash: String,
-    listing: Listing,
-}
-
-/// Raised when snapshots of an earlier mcpmill cannot be used: everything is fetched once more then.
-const FORMAT: u32 = 1;
-
-impl DiskSnapshots {
-    /// Snapshots below a cache folder.
-    pub fn new(cache: &Path) -> Self {
-        Self { folder: cache.join("crawls") }
-    }
-
-    fn path(&self, marketplace: &str) -> PathBuf {
-        self.folder.join(format!("{marketplace}.jsonl.zst"))
-    }
-
-    fn read(&self, marketplace: &str) -> io::Result<Option<Snapshot>> {
-        let file = fs::File::open(self.path(marketplace))?;
-        let mut lines = BufReader::new(zstd::Decoder::new(file)?).lines();
-        let head: Option<Head> = lines.next().transpose()?.and_then(|line| serde_json::from_str(&line).ok());
-        let Some(head) = head.filter(|head| head.format == FORMAT) else { return Ok(None) };
-        let mut snapshot = Snapshot::new(&head.at);
-        for line in lines {
-            let line: Line = serde_json::from_str(&line?).map_err(io::Error::other)?;
-            snapshot.push(&line.key, &line.hash, &line.listing);
-        }
-        Ok(Some(snapshot))
-    }
-
-    fn write(&self, marketplace: &str, snapshot: &Snapshot) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
-        let path = self.path(marketplace);
-        let partial = path.with_extension("partial");
-        let mut packed = zstd::Encoder::new(fs::File::create(&partial)?, 3)?;
-        writeln!(packed, "{}", json!(Head { format: FORMAT, at: snapshot.at.clone() }))?;
-        for (key, hash) in snapshot.keys() {
-            let Some(listing) = snapshot.listing(key) else { continue };
-            writeln!(packed, "{}", json!(Line { key: key.to_owned(), hash: hash.to_owned(), listing }))?;
-        }
-        packed.finish()?.sync_all()?;
-        fs::rename(partial, path)
-    }
-}
-
-impl Snapshots for DiskSnapshots {
-    fn load(&self, marketplace: &str) -> Option<Snapshot> {
-        self.read(marketplace).ok().flatten()
-    }
-
-    fn save(&self, marketplace: &str, snapshot: Snapshot) {
-        if let Err(e) = self.write(marketplace, &snapshot) {
-            eprintln!("the next crawl of {marketplace} will fetch everything: its snapshot cannot be kept: {e}");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn snapshots_survive_and_damaged_ones_are_none() {
-        let cache = tempfile::tempdir().unwrap();
-        let kept = DiskSnapshots::new(cache.path());
-        assert!(kept.load("m").is_none());
-        let mut snapshot = Snapshot::new("2026-01-31T00:00:00Z");
-        let listing = Listing { id: "m#a".into(), server: Err("broken".into()), keys: vec!["npm:a".into()], own: false };
-        snapshot.push("a", "h1", &listing);
-        kept.save("m", snapshot);
-        let again = kept.load("m").unwrap();
-        assert_eq!((again.at.as_str(), again.hash("a"), again.listing("a")), ("2026-01-31T00:00:00Z", Some("h1"), Some(listing)));
-        let path = kept.path("m");
-        let bytes = fs::read(&path).unwrap();
-        fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-        assert!(kept.load("m").is_none());
-    }
 
     #[test]
     fn files_are_listed_without_links() {

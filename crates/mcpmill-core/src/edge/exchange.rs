@@ -27,6 +27,8 @@ pub enum ExchangeKind {
     Call,
     /// A page of a marketplace.
     Fetch,
+    /// What a crawl started from: its time, and what the crawl before had found.
+    Crawl,
 }
 
 impl ExchangeKind {
@@ -38,6 +40,7 @@ impl ExchangeKind {
             Self::Harvest => "harvest",
             Self::Call => "call",
             Self::Fetch => "fetch",
+            Self::Crawl => "crawl",
         }
     }
 

@@ -39,6 +39,9 @@ pub(super) struct Declaration {
     pub paging: Paging,
     /// The query parameter that asks for what changed since a time.
     pub updated_since: Option<String>,
+    /// The address of a server's latest version, for sources that tell changes: a version that was deleted may
+    /// leave an older one behind, which is no change. `{name}` and `{/pointer}` are filled in.
+    pub latest: Option<String>,
     /// Where the list of entries stands: pointers, or for web pages one selector.
     #[serde(default)]
     pub entries: Vec<String>,

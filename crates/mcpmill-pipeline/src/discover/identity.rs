@@ -8,7 +8,7 @@ use mcpmill_core::{
 };
 use url::Url;
 
-use super::marketplace::Listing;
+use super::{marketplace::Listing, snapshot::hashed};
 
 /// Keys of a record: `npm:…`, `pypi:…`, `url:…`, `form:…` of what cannot be started but has a name,
 /// `repo:…`, and `launch:…` when there is none of these. `also` are further ways to start it.
@@ -76,13 +76,13 @@ pub(super) fn repo(address: &str, subfolder: Option<&str>) -> Option<String> {
     Some(format!("repo:{host}/{owner}/{name}{folder}"))
 }
 
-/// Groups of listings that are one server, by their keys. Keeps 8 bytes a key.
+/// Groups of listings that are one server, by their keys. Keeps 16 bytes a key and one a listing.
 #[derive(Default)]
 pub(super) struct Groups {
-    parents: Vec<u32>,
-    named: HashMap<u64, u32>,
-    /// Keys of repositories with the listings that hold them.
-    repositories: BTreeMap<u64, Vec<u32>>,
+    /// Keys by which listings are one server, with the listing.
+    named: Vec<(u64, u32)>,
+    /// Keys of repositories, with the listing.
+    repositories: Vec<(u64, u32)>,
     /// What a listing is launched from: a package, a remote server.
     kinds: Vec<u8>,
     /// Keys of the user's own packages with the launches they have.
@@ -96,13 +96,12 @@ const REMOTE: u8 = 2;
 impl Groups {
     /// Adds the next listing.
     pub(super) fn add(&mut self, listing: &Listing) {
-        let at = self.parents.len() as u32;
-        self.parents.push(at);
+        let at = self.kinds.len() as u32;
         let mut kind = 0;
         for key in &listing.keys {
-            let hash = hash(key);
+            let hash = hashed(key);
             if key.starts_with("repo:") {
-                self.repositories.entry(hash).or_default().push(at);
+                self.repositories.push((hash, at));
                 continue;
             }
             kind |= if key.starts_with("url:") { REMOTE } else { PACKAGE };
@@ -111,15 +110,10 @@ impl Groups {
                     self.own.entry(hash).or_default().insert(server.id.to_string());
                     self.waiting.push((at, hash, server.id.to_string()));
                 }
-                None => self.join(at, hash),
+                None => self.named.push((hash, at)),
             }
         }
         self.kinds.push(kind);
-    }
-
-    fn join(&mut self, at: u32, hash: u64) {
-        let first = *self.named.entry(hash).or_insert(at);
-        self.unite(first, at);
     }
 
     /// For every listing, the first one of its group.
@@ -127,46 +121,57 @@ impl Groups {
         // A package that the user starts in two ways on purpose is two servers.
         for (at, key, launch) in std::mem::take(&mut self.waiting) {
             let one = self.own.get(&key).is_some_and(|launches| launches.len() == 1);
-            self.join(at, if one { key } else { hash(&format!("launch:{launch}")) });
+            self.named.push((if one { key } else { hashed(&format!("launch:{launch}")) }, at));
         }
-        for holders in std::mem::take(&mut self.repositories).into_values() {
-            self.by_repository(&holders);
+        let mut united = Union((0..self.kinds.len() as u32).collect());
+        self.named.sort_unstable();
+        for pair in self.named.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            united.unite(pair[0].1, pair[1].1);
         }
-        (0..self.parents.len() as u32).map(|at| self.root(at)).collect()
+        self.repositories.sort_unstable();
+        for holders in self.repositories.chunk_by(|a, b| a.0 == b.0) {
+            self.by_repository(holders, &mut united);
+        }
+        (0..self.kinds.len() as u32).map(|at| united.root(at)).collect()
+    }
+
+    /// Bytes it takes in memory, about.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        (self.named.capacity() + self.repositories.capacity()) * size_of::<(u64, u32)>() + self.kinds.capacity()
     }
 
     /// One repository may hold many servers: listings are united by it only where at most one package
     /// and one remote server claim it.
-    fn by_repository(&mut self, holders: &[u32]) {
+    fn by_repository(&self, holders: &[(u64, u32)], all: &mut Union) {
         let mut claims: BTreeMap<u32, u8> = BTreeMap::new();
-        for &holder in holders {
-            *claims.entry(self.root(holder)).or_default() |= self.kinds[holder as usize];
+        for &(_, holder) in holders {
+            *claims.entry(all.root(holder)).or_default() |= self.kinds[holder as usize];
         }
         let of = |kind: u8| claims.values().filter(|claim| **claim & kind != 0).count();
-        let all = of(PACKAGE) <= 1 && of(REMOTE) <= 1;
-        let mut united = claims.iter().filter(|(_, claim)| all || **claim == 0).map(|(root, _)| *root);
+        let whole = of(PACKAGE) <= 1 && of(REMOTE) <= 1;
+        let mut united = claims.iter().filter(|(_, claim)| whole || **claim == 0).map(|(root, _)| *root);
         let Some(first) = united.next() else { return };
-        united.for_each(|other| self.unite(first, other));
+        united.for_each(|other| all.unite(first, other));
     }
+}
 
+/// Sets of listings, each by its first one.
+struct Union(Vec<u32>);
+
+impl Union {
     fn root(&mut self, mut at: u32) -> u32 {
-        while self.parents[at as usize] != at {
-            self.parents[at as usize] = self.parents[self.parents[at as usize] as usize];
-            at = self.parents[at as usize];
+        while self.0[at as usize] != at {
+            self.0[at as usize] = self.0[self.0[at as usize] as usize];
+            at = self.0[at as usize];
         }
         at
     }
 
     fn unite(&mut self, a: u32, b: u32) {
         let (a, b) = (self.root(a), self.root(b));
-        self.parents[a.max(b) as usize] = a.min(b);
+        self.0[a.max(b) as usize] = a.min(b);
     }
-}
-
-/// The first 8 bytes of a hash that is the same in every process.
-fn hash(key: &str) -> u64 {
-    let hex = mcpmill_core::canonical::sha256_hex(key);
-    u64::from_str_radix(&hex[..16], 16).unwrap_or_default()
 }
 
 /// The one record of a group. The order of `listings` does not matter.

@@ -10,7 +10,7 @@ use mcpmill_core::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{declare::Declaration, file::FileMarketplace, snapshot::Snapshots, source::Source};
+use super::{declare::Declaration, file::FileMarketplace, snapshot::Snapshots, source::Source, spool::Shelf};
 
 /// A source of servers.
 #[async_trait]
@@ -40,6 +40,8 @@ pub struct CrawlContext {
     pub files: Option<Arc<dyn Files>>,
     /// What the crawl before this one found.
     pub snapshots: Option<Arc<dyn Snapshots>>,
+    /// Where listings are put aside while it goes on; without it they stay in memory, packed.
+    pub shelf: Option<Arc<dyn Shelf>>,
     /// When this crawl begins, in RFC 3339 (`2026-01-31T00:00:00Z`).
     pub now: String,
     /// Values of `${name}` in start addresses and paths.
@@ -170,6 +172,6 @@ pub fn parse(id: &str, text: &str) -> Result<Box<dyn Marketplace>, DeclarationEr
     let head: Head = toml::from_str(text).map_err(|e| fail(e.message().to_owned()))?;
     match head.kind {
         Kind::File => Ok(Box::new(FileMarketplace::parse(id, text).map_err(fail)?)),
-        _ => Ok(Box::new(Source::new(id, Declaration::parse(text).map_err(fail)?))),
+        _ => Ok(Box::new(Source::new(id, Declaration::parse(text).map_err(fail)?, text))),
     }
 }

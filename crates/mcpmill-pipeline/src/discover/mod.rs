@@ -8,6 +8,7 @@ mod identity;
 mod map;
 mod markdown;
 mod marketplace;
+mod memory;
 mod paging;
 mod pick;
 mod redact;
@@ -21,18 +22,22 @@ mod yaml;
 pub use marketplace::{Counts, CrawlContext, CrawlError, DeclarationError, Files, Listing, Marketplace, parse};
 pub use redact::{REDACTED, names_a_secret, redact};
 pub use redact_page::redact_page;
-pub use snapshot::{Snapshot, Snapshots};
-pub use spool::Spool;
+pub use snapshot::{Head, Keeping, Line, Snapshot, Snapshots};
+pub use spool::{Shelf, Spool};
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use mcpmill_core::{
-    canonical::{content_hash, sha256_hex},
-    drive::{Context, Done, Pace, Sink, StageError, drive},
+    canonical::content_hash,
+    drive::{Context, Done, Pace, Sink, StageError, drive_each},
     event::Summary,
     record::{Outcome, Row, ServerRecord},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use snapshot::hashed;
 
 /// What a discovery came to.
 #[derive(Debug)]
@@ -98,7 +103,7 @@ pub async fn discover(
     cx: &Context,
     out: &dyn Sink<ServerRecord>,
 ) -> Result<Discovered, StageError> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::on(crawl.shelf.as_ref());
     for marketplace in marketplaces {
         tokio::select! {
             biased;
@@ -111,31 +116,54 @@ pub async fn discover(
         let detail = ["no marketplace lists a server", &*causes.join("; ")].join(if causes.is_empty() { "" } else { ": " });
         return Err(StageError::Empty { stage: cx.stage.clone(), detail });
     }
-    let (mut entries, merged) = gathered.entries();
-    let beyond = entries.iter_mut().filter(|e| !matches!(e.fate, Fate::Skipped(..) | Fate::Failed(..)));
-    beyond.skip(limit.unwrap_or(usize::MAX)).for_each(|entry| entry.fate = Fate::BeyondLimit);
+    let merged = gathered.merged(limit.unwrap_or(usize::MAX));
     let pace = Pace { concurrency: 1, max_failure_rate: 0.5 };
-    let summary = drive(entries, pace, cx, out, |entry| {
-        let done = merged.end(entry);
-        async move { done }
-    })
+    let summary = drive_each(
+        merged.rows(),
+        |place| merged.entry(place),
+        pace,
+        cx,
+        out,
+        |entry| {
+            let done = merged.end(entry);
+            async move { done }
+        },
+    )
     .await?;
     Ok(Discovered { summary, sources: merged.sources })
 }
 
-/// What all sources gave.
+/// What all sources gave. The listings themselves lie on the shelf; in memory is what tells them apart.
 #[derive(Default)]
 struct Gathered {
     spool: Spool,
     groups: identity::Groups,
-    /// Id, content hash and readability of every listing, in the order of the spool.
-    listings: Vec<(String, String, bool)>,
+    /// Of every listing, in the order of the spool.
+    notes: Vec<Note>,
+    /// Hashes of the ids of listings.
+    ids: HashSet<u64>,
     /// Sources that did not come to their end.
     ends: Vec<(String, Fate)>,
     sources: Vec<SourceReport>,
 }
 
+/// What is known of a listing without reading it.
+#[derive(Clone, Copy)]
+struct Note {
+    /// Hash of its text.
+    content: u64,
+    /// The next listing of its server; itself when there is none.
+    next: u32,
+    readable: bool,
+    /// Whether its id was there before: a name that occurs twice in a marketplace still names two rows.
+    twice: bool,
+}
+
 impl Gathered {
+    fn on(shelf: Option<&Arc<dyn Shelf>>) -> Self {
+        Self { spool: Spool::on(shelf), ..Self::default() }
+    }
+
     async fn source(&mut self, marketplace: &dyn Marketplace, crawl: &CrawlContext, cx: &Context) {
         let before = self.spool.len();
         let ended = marketplace.crawl(crawl, &mut |listing| self.add(&listing)).await;
@@ -163,56 +191,110 @@ impl Gathered {
 
     fn add(&mut self, listing: &Listing) {
         let Ok(text) = serde_json::to_string(listing) else { return };
-        self.listings.push((listing.id.clone(), sha256_hex(&text), listing.server.is_ok()));
+        let (next, twice) = (self.notes.len() as u32, !self.ids.insert(hashed(&listing.id)));
+        self.notes.push(Note { content: hashed(&text), next, readable: listing.server.is_ok(), twice });
         self.spool.push(&text);
         self.groups.add(listing);
     }
 
-    /// Rows in the order of the listings, with those of sources at the end.
-    fn entries(self) -> (Vec<Entry>, Merged) {
-        let firsts = self.groups.finish();
-        let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
-        for (place, _) in self.listings.iter().enumerate().filter(|(_, listing)| listing.2) {
-            members.entry(firsts[place] as usize).or_default().push(place);
+    /// Bytes it takes in memory, about.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        let notes = self.notes.capacity() * size_of::<Note>();
+        self.spool.bytes() + self.groups.bytes() + notes + self.ids.capacity() * (size_of::<u64>() + 1)
+    }
+
+    /// Finds the listings that are one server: each group is a chain from its first listing to its last.
+    fn merged(self, limit: usize) -> Merged {
+        drop(self.ids);
+        let mut firsts = self.groups.finish();
+        let mut notes = self.notes;
+        // By the first listing of a group, of those that can be read the first and the last so far.
+        let mut ends: HashMap<u32, (u32, u32)> = HashMap::new();
+        for place in 0..firsts.len() as u32 {
+            if !notes[place as usize].readable {
+                continue;
+            }
+            let root = firsts[place as usize];
+            if root == place {
+                // Most groups have one member, for which there is nothing to remember.
+                continue;
+            }
+            let (head, last) = *ends.entry(root).or_insert_with(|| {
+                let head = if notes[root as usize].readable { root } else { place };
+                (head, head)
+            });
+            if last != place {
+                notes[last as usize].next = place;
+                ends.insert(root, (head, place));
+            }
+            firsts[place as usize] = head;
         }
-        let mut ids = HashSet::new();
-        let mut entries = Vec::with_capacity(self.listings.len() + self.ends.len());
-        for (place, (id, content, readable)) in self.listings.iter().enumerate() {
-            let root = firsts[place] as usize;
-            let (fate, content) = match members.get(&root).filter(|_| *readable) {
-                None => (Fate::Unreadable, content.clone()),
-                Some(group) if group[0] != place => (Fate::Same(group[0]), content.clone()),
-                Some(group) => {
-                    (Fate::First, content_hash(&group.iter().map(|&member| &self.listings[member].1).collect::<Vec<_>>()))
-                }
-            };
-            // A name that occurs twice in a marketplace still names two rows.
-            let id = if ids.insert(id.as_str()) { id.clone() } else { format!("{id}#{place}") };
-            entries.push(Entry { id, place, content, fate });
-        }
-        let place = entries.len();
-        let ends = self.ends.into_iter().enumerate();
-        entries.extend(ends.map(|(i, (id, fate))| Entry { id, place: place + i, content: String::new(), fate }));
-        let members = members.into_values().map(|group| (group[0], group)).collect();
-        (entries, Merged { spool: self.spool, members, sources: self.sources })
+        Merged { spool: self.spool, notes, firsts, limit, ends: self.ends, sources: self.sources }
     }
 }
 
 /// The groups of listings, to be read from the spool one after the other.
 struct Merged {
     spool: Spool,
-    /// By the place of a group's first listing, the places of all.
-    members: HashMap<usize, Vec<usize>>,
+    notes: Vec<Note>,
+    /// Of every listing, the first one of its group.
+    firsts: Vec<u32>,
+    /// Listings that are taken.
+    limit: usize,
+    ends: Vec<(String, Fate)>,
     sources: Vec<SourceReport>,
 }
 
+/// The member of a listing that every row needs.
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+}
+
 impl Merged {
+    /// Rows: the listings in their order, with those of sources at the end.
+    fn rows(&self) -> usize {
+        self.notes.len() + self.ends.len()
+    }
+
+    fn entry(&self, place: usize) -> Entry {
+        let Some(note) = self.notes.get(place) else {
+            let (id, fate) = self.ends[place - self.notes.len()].clone();
+            return Entry { id, place, content: String::new(), fate };
+        };
+        let named = self.spool.get(place).and_then(|text| serde_json::from_str::<Named>(&text).ok());
+        let mut id = named.map(|named| named.id).unwrap_or_default();
+        if note.twice || id.is_empty() {
+            id = format!("{id}#{place}");
+        }
+        let first = self.firsts[place] as usize;
+        let mut content = format!("{:016x}", note.content);
+        let fate = match first {
+            _ if place >= self.limit => Fate::BeyondLimit,
+            _ if !note.readable => Fate::Unreadable,
+            first if first != place => Fate::Same(first),
+            _ => {
+                let all = self.group(place).map(|member| format!("{:016x}", self.notes[member].content));
+                content = content_hash(&all.collect::<Vec<_>>());
+                Fate::First
+            }
+        };
+        Entry { id, place, content, fate }
+    }
+
+    /// The places of a group, from its first one.
+    fn group(&self, first: usize) -> impl Iterator<Item = usize> {
+        let after = |place: &usize| Some(self.notes[*place].next as usize).filter(|next| next != place);
+        std::iter::successors(Some(first), after)
+    }
+
     fn listing(&self, place: usize) -> Option<Listing> {
         serde_json::from_str(&self.spool.get(place)?).ok()
     }
 
     fn record(&self, place: usize) -> Option<ServerRecord> {
-        identity::merge(self.members.get(&place)?.iter().filter_map(|&member| self.listing(member)).collect())
+        identity::merge(self.group(place).filter_map(|member| self.listing(member)).collect())
     }
 
     fn end(&self, entry: Entry) -> Done<ServerRecord> {

@@ -1,34 +1,30 @@
 //! Sources that are crawled: every kind but `file`.
 
-use std::collections::HashSet;
-
 use async_trait::async_trait;
-use mcpmill_core::{
-    canonical::content_hash,
-    edge::{FetchRequest, KeyHeader, Page},
-};
+use mcpmill_core::edge::{FetchRequest, KeyHeader, Page};
 use serde_json::Value;
 use url::Url;
 
 use super::{
-    declare::{Declaration, Format, Mapper},
+    declare::{Declaration, Format},
     html, map,
     marketplace::{Counts, CrawlContext, CrawlError, Kind, Listing, Marketplace},
+    memory::{Item, Memory},
     paging::Pages,
-    pick,
-    snapshot::Snapshot,
-    tree,
+    pick, redact, tree,
 };
 
 /// A marketplace that is crawled.
 pub(super) struct Source {
     id: String,
     declaration: Declaration,
+    text: String,
 }
 
 impl Source {
-    pub(super) fn new(id: &str, declaration: Declaration) -> Self {
-        Self { id: id.to_owned(), declaration }
+    /// The source of a declaration, with its text.
+    pub(super) fn new(id: &str, declaration: Declaration, text: &str) -> Self {
+        Self { id: id.to_owned(), declaration, text: text.to_owned() }
     }
 }
 
@@ -39,12 +35,17 @@ impl Marketplace for Source {
     }
 
     async fn crawl(&self, cx: &CrawlContext, out: &mut (dyn FnMut(Listing) + Send + Sync)) -> Result<Counts, CrawlError> {
-        let mut crawl = Crawl::new(&self.id, &self.declaration, cx, out);
+        let memory = Memory::begin(&self.id, &self.text, cx).await.map_err(|cause| CrawlError {
+            marketplace: self.id.clone(),
+            reason: "snapshot",
+            cause,
+        })?;
+        let mut crawl = Crawl::new(&self.id, &self.declaration, cx, memory, out);
         match self.declaration.kind {
             Kind::GitTree | Kind::McpServers => tree::read(&mut crawl)?,
             _ => Pages::new(&self.declaration, cx).follow(&mut crawl).await?,
         }
-        Ok(crawl.finish())
+        crawl.finish().await
     }
 }
 
@@ -54,9 +55,7 @@ pub(super) struct Crawl<'a> {
     pub declaration: &'a Declaration,
     pub cx: &'a CrawlContext,
     out: &'a mut (dyn FnMut(Listing) + Send + Sync),
-    previous: Option<Snapshot>,
-    next: Option<Snapshot>,
-    seen: HashSet<String>,
+    memory: Memory,
     pub counts: Counts,
     entries: u32,
 }
@@ -66,11 +65,10 @@ impl<'a> Crawl<'a> {
         id: &'a str,
         declaration: &'a Declaration,
         cx: &'a CrawlContext,
+        memory: Memory,
         out: &'a mut (dyn FnMut(Listing) + Send + Sync),
     ) -> Self {
-        let previous = cx.snapshots.as_ref().and_then(|kept| kept.load(id));
-        let next = cx.snapshots.as_ref().map(|_| Snapshot::new(&cx.now));
-        Self { id, declaration, cx, out, previous, next, seen: HashSet::new(), counts: Counts::default(), entries: 0 }
+        Self { id, declaration, cx, out, memory, counts: Counts::default(), entries: 0 }
     }
 
     pub(super) fn fail(&self, reason: &'static str, cause: impl Into<String>) -> CrawlError {
@@ -80,7 +78,7 @@ impl<'a> Crawl<'a> {
     /// The time since which changes are asked for; `None` when everything is.
     pub(super) fn since(&self) -> Option<(&str, &str)> {
         let parameter = self.declaration.updated_since.as_deref()?;
-        self.previous.as_ref().map(|snapshot| (parameter, snapshot.at.as_str())).filter(|(_, at)| !at.is_empty())
+        self.memory.at().map(|at| (parameter, at))
     }
 
     /// `text` with every `${name}` filled in.
@@ -134,31 +132,32 @@ impl<'a> Crawl<'a> {
         if !self.begin() {
             return Ok(());
         }
-        let Some((name, hash)) = self.news(&entry) else { return Ok(()) };
-        let whole = match &self.declaration.detail {
-            Some(detail) if entry.is_object() => {
-                let page = match self.address(&detail.url, &entry, &name) {
-                    Ok(url) => self.fetch(&url).await.map_err(|error| (error.is_skip(), error)),
-                    Err(cause) => Err((false, self.fail("bad-url", cause))),
-                };
-                match page {
-                    Ok(page) => self.with_detail(entry, &page),
-                    Err((true, error)) => return Err(error),
-                    Err((false, error)) => Err(error.cause),
-                }
-            }
-            _ => Ok(entry),
+        let Some(item) = self.news(&entry) else { return Ok(()) };
+        let Some(detail) = self.declaration.detail.as_ref().filter(|_| entry.is_object()) else {
+            self.emit(&item, &entry);
+            return Ok(());
         };
-        self.emit(&name, &hash, whole);
+        let page = match self.address(&detail.url, &entry, &item.name) {
+            Ok(url) => self.fetch(&url).await,
+            Err(cause) => Err(self.fail("bad-url", cause)),
+        };
+        match page {
+            Ok(page) => match self.with_detail(entry.clone(), &page) {
+                Ok(whole) => self.emit(&item, &whole),
+                Err(cause) => self.wait(&item, cause, entry),
+            },
+            Err(error) if error.is_skip() => return Err(error),
+            Err(error) => self.wait(&item, error.cause, entry),
+        }
         Ok(())
     }
 
     /// Takes an entry that is complete.
-    pub(super) fn take_whole(&mut self, entry: Value) {
+    pub(super) fn take_whole(&mut self, entry: &Value) {
         if self.begin()
-            && let Some((name, hash)) = self.news(&entry)
+            && let Some(item) = self.news(entry)
         {
-            self.emit(&name, &hash, Ok(entry));
+            self.emit(&item, entry);
         }
     }
 
@@ -193,20 +192,11 @@ impl<'a> Crawl<'a> {
         self.filled(&url).map_err(|error| error.cause)
     }
 
-    /// The name and hash of an entry that is new or has changed; one that is as before is handed on at once.
-    fn news(&mut self, entry: &Value) -> Option<(String, String)> {
-        let name = pick::text(entry, &self.declaration.fields.name);
-        let name = name.unwrap_or_else(|| format!("entry {}", self.entries));
-        if self.next.is_none() {
-            return Some((name, String::new()));
-        }
-        let hash = content_hash(entry)[..16].to_owned();
-        let known = self.previous.as_ref().filter(|p| p.hash(&name) == Some(hash.as_str())).and_then(|p| p.listing(&name));
-        let Some(listing) = known else { return Some((name, hash)) };
-        if self.seen.insert(name.clone()) {
-            self.counts.unchanged += 1;
-            self.keep(&name, &hash, listing);
-        }
+    /// An entry that is new or has changed; one that is as before is handed on at once.
+    fn news(&mut self, entry: &Value) -> Option<Item> {
+        let item = self.memory.item(pick::text(entry, &self.declaration.fields.name), self.entries, entry);
+        let Some(listing) = self.memory.unchanged(&item, &mut self.counts) else { return Some(item) };
+        self.keep(&item, listing);
         None
     }
 
@@ -229,63 +219,86 @@ impl<'a> Crawl<'a> {
         Ok(Value::Object(members))
     }
 
-    fn emit(&mut self, name: &str, hash: &str, entry: Result<Value, String>) {
-        let gone = entry.as_ref().is_ok_and(|e| self.declaration.launch == Mapper::Registry && map::is_gone(e));
-        let read = entry.and_then(|entry| map::draft(self.declaration, &entry));
-        let known = self.previous.as_ref().is_some_and(|previous| previous.hash(name).is_some());
-        match read {
-            Ok(None) => {
-                if gone && self.seen.insert(name.to_owned()) && known {
-                    self.counts.gone += 1;
-                }
-            }
+    fn emit(&mut self, item: &Item, entry: &Value) {
+        match map::draft(self.declaration, entry) {
             Ok(Some(draft)) => {
-                if self.seen.insert(name.to_owned()) {
-                    *(if known { &mut self.counts.changed } else { &mut self.counts.added }) += 1;
+                self.memory.count(item, &mut self.counts);
+                self.keep(item, draft.listing(self.id));
+            }
+            Ok(None) => {
+                let withdrawn = map::withdrawn(entry);
+                // A crawl of everything sees by itself what is listed in place of an old version.
+                if withdrawn.deleted || self.since().is_some() {
+                    self.memory.doubt(&item.name, withdrawn.version.as_deref(), withdrawn.latest, entry);
                 }
-                self.keep(name, hash, draft.listing(self.id));
             }
             Err(cause) => {
-                self.seen.insert(name.to_owned());
-                let id = format!("{}#{}", self.id, mcpmill_core::text::shown(name, 200));
-                (self.out)(Listing {
-                    id,
-                    server: Err(super::redact::redact(&cause).unwrap_or(cause)),
-                    keys: Vec::new(),
-                    own: false,
-                });
+                let broken = self.broken(&item.name, cause);
+                self.keep(item, broken);
             }
         }
     }
 
-    fn keep(&mut self, name: &str, hash: &str, listing: Listing) {
-        if let Some(next) = &mut self.next {
-            next.push(name, hash, &listing);
-        }
+    /// Hands on that a page of an entry cannot be read, and has it read again the next time.
+    fn wait(&mut self, item: &Item, cause: String, entry: Value) {
+        let broken = self.broken(&item.name, cause);
+        self.memory.wait(&item.key, entry);
+        (self.out)(broken);
+    }
+
+    fn broken(&self, name: &str, cause: String) -> Listing {
+        let id = format!("{}#{}", self.id, mcpmill_core::text::shown(name, 200));
+        Listing { id, server: Err(redact::redact(&cause).unwrap_or(cause)), keys: Vec::new(), own: false }
+    }
+
+    fn keep(&mut self, item: &Item, listing: Listing) {
+        self.memory.keep(item, &listing);
         (self.out)(listing);
     }
 
-    /// The end of a crawl that came to the source's end: what only the snapshot has is unchanged when
-    /// just changes were asked for, and gone otherwise.
-    fn finish(mut self) -> Counts {
-        let only_changes = self.since().is_some() || self.counts.cut;
-        if let Some(previous) = self.previous.take() {
-            for (key, hash) in previous.keys() {
-                if self.seen.contains(key) {
-                    continue;
-                }
-                match previous.listing(key).filter(|_| only_changes) {
-                    Some(listing) => {
-                        self.counts.unchanged += 1;
-                        self.keep(key, hash, listing);
-                    }
-                    None => self.counts.gone += 1,
-                }
+    /// The end of a crawl that came to the source's end. Where only changes were asked for, what waits is
+    /// read again, and what a deleted version leaves behind is asked for.
+    async fn finish(mut self) -> Result<Counts, CrawlError> {
+        let only_changes = self.since().is_some();
+        if only_changes {
+            for entry in self.memory.waiting() {
+                self.take(entry).await?;
             }
         }
-        if let (Some(kept), Some(next)) = (&self.cx.snapshots, self.next) {
-            kept.save(self.id, next);
+        for (name, entry) in self.memory.doubts() {
+            match self.declaration.latest.as_ref().filter(|_| only_changes) {
+                Some(latest) => self.settle(latest, &name, entry).await?,
+                None => self.memory.drop_out(&name, &mut self.counts),
+            }
         }
-        self.counts
+        let Self { memory, mut counts, out, .. } = self;
+        memory.finish(only_changes, &mut counts, out);
+        Ok(counts)
+    }
+
+    /// Asks which version of a server is the latest now that another one is not.
+    async fn settle(&mut self, latest: &str, name: &str, entry: Value) -> Result<(), CrawlError> {
+        let answer = match self.address(latest, &entry, name) {
+            Ok(url) => self.fetch(&url).await,
+            Err(cause) => Err(self.fail("bad-url", cause)),
+        };
+        let found = match answer {
+            Ok(page) => serde_json::from_str::<Value>(&page.body).map_err(|e| format!("its latest version is no JSON: {e}")),
+            Err(error) if error.reason == "not-found" => {
+                self.memory.drop_out(name, &mut self.counts);
+                return Ok(());
+            }
+            Err(error) if error.is_skip() => return Err(error),
+            Err(error) => Err(error.cause),
+        };
+        let item = self.memory.item(Some(name.to_owned()), self.entries, found.as_ref().unwrap_or(&entry));
+        match found {
+            Ok(found) => match map::draft(self.declaration, &found) {
+                Ok(None) => self.memory.drop_out(name, &mut self.counts),
+                _ => self.emit(&item, &found),
+            },
+            Err(cause) => self.wait(&item, cause, entry),
+        }
+        Ok(())
     }
 }

@@ -58,7 +58,7 @@ fn folder(path: &str, files: &dyn Files, crawl: &mut Crawl<'_>) -> Result<(), Cr
             Ok(entry)
         });
         match entry {
-            Ok(entry) => crawl.take_whole(entry),
+            Ok(entry) => crawl.take_whole(&entry),
             Err(cause) => crawl.take_broken(name, cause),
         }
     }

@@ -5,7 +5,7 @@ mod forms;
 mod registry;
 
 pub(super) use block::{balanced, configs, strip_comments, unescape as unescaped};
-pub(super) use registry::is_gone;
+pub(super) use registry::withdrawn;
 
 use mcpmill_core::{
     record::{EnvVar, Launch, ServerRecord, Source},

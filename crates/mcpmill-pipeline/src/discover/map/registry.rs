@@ -16,12 +16,11 @@ const META: [&str; 4] = [
 
 pub(super) fn map(entry: &Value, mut draft: Draft) -> Result<Option<Draft>, String> {
     let server = entry.get("server").unwrap_or(entry);
-    let meta = META.iter().find_map(|pointer| entry.pointer(pointer)).unwrap_or(&Value::Null);
-    let detail = server.get("version_detail").unwrap_or(&Value::Null);
-    if is_gone(entry) || is_superseded(&[meta, detail]) {
+    let Withdrawn { version, deleted, latest } = withdrawn(entry);
+    if deleted || latest == Some(false) {
         return Ok(None);
     }
-    draft.version = pick::member(server, &["version"]).or_else(|| pick::member(detail, &["version"]));
+    draft.version = version;
     let repository = at(server, "repository");
     draft.repository = pick::member(repository, &["url"]).or(draft.repository);
     draft.subfolder = pick::member(repository, &["subfolder"]).or(draft.subfolder);
@@ -40,16 +39,26 @@ pub(super) fn map(entry: &Value, mut draft: Draft) -> Result<Option<Draft>, Stri
     Ok(Some(draft))
 }
 
-/// Whether an entry says that it is deleted.
-pub(in crate::discover) fn is_gone(entry: &Value) -> bool {
-    let server = entry.get("server").unwrap_or(entry);
-    let status = META.iter().find_map(|p| entry.pointer(p)?.get("status")).or_else(|| server.get("status"));
-    status.and_then(Value::as_str) == Some("deleted")
+/// What an entry says of its being listed no more.
+pub(in crate::discover) struct Withdrawn {
+    pub version: Option<String>,
+    pub deleted: bool,
+    /// Whether it is said to be the latest version; `None` when nothing is said.
+    pub latest: Option<bool>,
 }
 
-fn is_superseded(places: &[&Value]) -> bool {
-    let latest = places.iter().find_map(|place| place.get("isLatest").or_else(|| place.get("is_latest")));
-    latest.and_then(Value::as_bool) == Some(false)
+/// Reads which version an entry is and what has become of it.
+pub(in crate::discover) fn withdrawn(entry: &Value) -> Withdrawn {
+    let server = entry.get("server").unwrap_or(entry);
+    let meta = META.iter().find_map(|pointer| entry.pointer(pointer)).unwrap_or(&Value::Null);
+    let detail = server.get("version_detail").unwrap_or(&Value::Null);
+    let status = META.iter().find_map(|p| entry.pointer(p)?.get("status")).or_else(|| server.get("status"));
+    let latest = [meta, detail].into_iter().find_map(|place| place.get("isLatest").or_else(|| place.get("is_latest")));
+    Withdrawn {
+        version: pick::member(server, &["version"]).or_else(|| pick::member(detail, &["version"])),
+        deleted: status.and_then(Value::as_str) == Some("deleted"),
+        latest: latest.and_then(Value::as_bool),
+    }
 }
 
 fn rank(launch: &Launch) -> u8 {
