@@ -14,5 +14,6 @@ pub mod naming;
 pub mod record;
 pub mod schema;
 pub mod schema_view;
+pub mod secrets;
 pub mod text;
 pub mod toolbox;

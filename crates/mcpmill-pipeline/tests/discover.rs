@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex},
 };
 
 use async_trait::async_trait;
 use mcpmill_core::{
+    canonical::sha256_hex,
     drive::Done,
     record::{Launch, ServerRecord},
 };
@@ -174,6 +175,134 @@ async fn changes_alone_are_asked_for_where_a_source_knows_them() {
     assert_eq!(names, ["w 1.0.0", "x 1.0.0", "y 2.0.0"]);
 }
 
+/// An entry of a registry: its name, version, status and whether it is said to be the latest.
+fn version(name: &str, version: &str, status: &str, latest: bool) -> Value {
+    json!({"server": {"name": name, "version": version, "packages": [{"registryType": "npm", "identifier": name, "version": version}]},
+        "_meta": {"io.modelcontextprotocol.registry/official": {"status": status, "isLatest": latest}}})
+}
+
+/// What a registry that told `changes` leaves of a server `y` that was known in version 2.0.0, with what was counted.
+/// `latest` is what it answers when it is asked for the latest version.
+async fn after(changes: &[Value], latest: Option<Value>) -> (Vec<String>, (u64, u64, u64, u64), Vec<String>) {
+    let pages = Arc::new(Pages::default());
+    let rest = "updated_since = \"since\"\nlatest = \"https://a.example/s/{name}/latest\"";
+    let marketplaces = [parse("a", &api("a", "registry", rest)).unwrap()];
+    let kept = Arc::new(Memory::default());
+    serve(&pages, "a", &json!([version("x/x", "1.0.0", "active", true), version("x/y", "1.0.0", "active", false), version("x/y", "2.0.0", "active", true)]));
+    run(&marketplaces, &cx(&pages, Some(&kept), "2026-11-01T00:00:00Z")).await;
+    pages.serve("https://a.example/s?since=2026-11-01T00%3A00%3A00Z", &json!({ "s": changes }).to_string());
+    if let Some(latest) = latest {
+        pages.serve("https://a.example/s/x%2Fy/latest", &latest.to_string());
+    }
+    let (found, ends) = run(&marketplaces, &cx(&pages, Some(&kept), "2026-11-02T00:00:00Z")).await;
+    let names = |ends| -> Vec<String> {
+        let mut names: Vec<String> =
+            rows(ends).iter().map(|s| format!("{} {}", s.name, s.version.as_deref().unwrap())).collect();
+        names.sort();
+        names
+    };
+    let now = names(ends);
+    // What was left out is not there again, and what was kept is not lost, in a crawl that hears of nothing.
+    pages.serve("https://a.example/s?since=2026-11-02T00%3A00%3A00Z", "{\"s\": []}");
+    let (_, again) = run(&marketplaces, &cx(&pages, Some(&kept), "2026-11-03T00:00:00Z")).await;
+    assert_eq!(names(again), now);
+    (now, counts(&found), pages.asked().into_iter().filter(|url| url.ends_with("latest")).collect())
+}
+
+#[tokio::test]
+async fn a_deleted_version_is_told_from_a_deleted_server() {
+    let (old, new) = (|status, latest| version("x/y", "1.0.0", status, latest), |status, latest| version("x/y", "2.0.0", status, latest));
+    let (with, without) = (vec!["x/x 1.0.0".to_owned(), "x/y 2.0.0".to_owned()], vec!["x/x 1.0.0".to_owned()]);
+    let asked = vec!["https://a.example/s/x%2Fy/latest".to_owned()];
+    // An old version was deleted: the server is as it was, and nobody is asked.
+    assert_eq!(after(&[old("deleted", false)], None).await, (with.clone(), (0, 0, 2, 0), vec![]));
+    // The latest was deleted and stays the latest, or there is none: the server is gone.
+    assert_eq!(after(&[new("deleted", true)], Some(new("deleted", true))).await, (without.clone(), (0, 0, 1, 1), asked.clone()));
+    assert_eq!(after(&[new("deleted", true)], None).await, (without, (0, 0, 1, 1), asked.clone()));
+    // The latest was deleted and the one before is the latest again, told or not.
+    let back = vec!["x/x 1.0.0".to_owned(), "x/y 1.0.0".to_owned()];
+    assert_eq!(after(&[new("deleted", false)], Some(old("active", true))).await, (back.clone(), (0, 1, 1, 0), asked.clone()));
+    assert_eq!(after(&[new("deleted", false), old("active", true)], None).await, (back.clone(), (0, 1, 1, 0), vec![]));
+    assert_eq!(after(&[old("active", true), new("deleted", false)], None).await, (back.clone(), (0, 1, 1, 0), vec![]));
+    // A version that nobody here knew came and went.
+    let third = version("x/y", "3.0.0", "deleted", true);
+    assert_eq!(after(&[third], Some(old("active", true))).await, (back, (0, 1, 1, 0), asked));
+    // A newer one took its place; the old ones are told with it.
+    let newer = [new("active", false), version("x/y", "3.0.0", "active", true), old("deleted", false)];
+    let third = vec!["x/x 1.0.0".to_owned(), "x/y 3.0.0".to_owned()];
+    assert_eq!(after(&newer, None).await, (third, (0, 1, 1, 0), vec![]));
+    // A server that nobody here knew is deleted.
+    assert_eq!(after(&[version("x/z", "1.0.0", "deleted", true)], None).await, (with, (0, 0, 2, 0), vec![]));
+}
+
+#[tokio::test]
+async fn a_page_that_failed_is_asked_for_again_though_nothing_changed() {
+    for since in ["", "updated_since = \"since\"\n"] {
+        let pages = Arc::new(Pages::default());
+        let rest = format!("{since}detail = {{ url = \"https://a.example/s/{{name}}\" }}");
+        let marketplaces = [parse("a", &api("a", "url", &rest)).unwrap()];
+        let detail = |name: &str| (format!("https://a.example/s/{name}"), json!({"url": format!("https://{name}.example/mcp")}).to_string());
+        pages.serve(&detail("x").0, &detail("x").1);
+        serve(&pages, "a", &json!([{"name": "x"}, {"name": "y"}]));
+        let kept = Arc::new(Memory::default());
+        let (found, _) = run(&marketplaces, &cx(&pages, Some(&kept), "2026-11-01T00:00:00Z")).await;
+        assert_eq!((found.summary.kept, found.summary.failed), (1, 1));
+        // Still not there, then there, then as it was; nothing is told of it in the list of changes.
+        for (day, served, (kept_rows, asked)) in [("01", false, (1, 1)), ("02", true, (2, 1)), ("03", true, (2, 0))] {
+            pages.serve(&format!("https://a.example/s?since=2026-11-{day}T00%3A00%3A00Z"), "{\"s\": []}");
+            if served {
+                pages.serve(&detail("y").0, &detail("y").1);
+            }
+            let before = pages.asked().len();
+            let next = format!("2026-11-0{}T00:00:00Z", day.parse::<u8>().unwrap() + 1);
+            let (found, _) = run(&marketplaces, &cx(&pages, Some(&kept), &next)).await;
+            assert_eq!(found.summary.kept, kept_rows, "{since}{day}");
+            let asked_now: Vec<String> = pages.asked().split_off(before);
+            assert_eq!(asked_now.iter().filter(|url| **url == detail("y").0).count(), asked, "{since}{day}: {asked_now:?}");
+            assert!(!asked_now.contains(&detail("x").0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_cut_off_is_asked_for_again() {
+    let pages = Arc::new(Pages::default());
+    let kept = Arc::new(Memory::default());
+    let declared = |most: u32| parse("a", &api("a", "registry", &format!("updated_since = \"since\"\nmax_entries = {most}"))).unwrap();
+    let entries = ["x", "y", "z"].map(|name| version(name, "1.0.0", "active", true));
+    serve(&pages, "a", &json!(entries));
+    let (found, _) = run(&[declared(2)], &cx(&pages, Some(&kept), "2026-11-01T00:00:00Z")).await;
+    assert!(found.sources[0].counts.cut);
+    // The same limit: everything is asked for, not only what changed since.
+    run(&[declared(2)], &cx(&pages, Some(&kept), "2026-11-02T00:00:00Z")).await;
+    assert_eq!(pages.asked(), ["https://a.example/s", "https://a.example/s"]);
+}
+
+#[tokio::test]
+async fn another_declaration_reads_everything_anew() {
+    let pages = Arc::new(Pages::default());
+    serve(&pages, "a", &json!([{"name": "x", "package": "x-mcp", "text": "one", "summary": "two"}]));
+    let kept = Arc::new(Memory::default());
+    let declared = api("a", "repository", "");
+    let described = |ends| rows(ends)[0].description.clone().unwrap();
+    let (_, first) = run(&[parse("a", &declared).unwrap()], &cx(&pages, Some(&kept), "2026-11-01T00:00:00Z")).await;
+    let changed = declared.replace("[\"/text\"]", "[\"/summary\"]");
+    let (_, second) = run(&[parse("a", &changed).unwrap()], &cx(&pages, Some(&kept), "2026-11-02T00:00:00Z")).await;
+    assert_eq!((described(first), described(second)), ("one".to_owned(), "two".to_owned()));
+}
+
+#[tokio::test]
+async fn entries_of_one_name_stay_two_in_the_next_crawl() {
+    let pages = Arc::new(Pages::default());
+    serve(&pages, "a", &json!([{"name": "x", "package": "x-mcp"}, {"name": "x", "package": "x-other"}, {"text": "no name"}, {"text": "nor this"}]));
+    let kept = Arc::new(Memory::default());
+    let marketplaces = [parse("a", &api("a", "repository", "")).unwrap()];
+    for (day, expected) in [("01", (2, 0, 0, 0)), ("02", (0, 0, 2, 0))] {
+        let (found, _) = run(&marketplaces, &cx(&pages, Some(&kept), &format!("2026-11-{day}T00:00:00Z"))).await;
+        assert_eq!((counts(&found), found.summary.kept, found.summary.failed), (expected, 2, 2), "{day}");
+    }
+}
+
 #[tokio::test]
 async fn planted_secrets_do_not_come_through() {
     let pages = Arc::new(Pages::default());
@@ -194,8 +323,113 @@ async fn planted_secrets_do_not_come_through() {
     assert_eq!(ends[0].rows[0].flags, ["injection", "invisible-characters", "redacted"]);
 }
 
+/// A made-up listing: what it is launched from, and its repository.
+struct MadeUp {
+    source: usize,
+    package: Option<usize>,
+    remote: Option<usize>,
+    repository: Option<usize>,
+}
+
+impl MadeUp {
+    /// Numbers that look like chance, the same in every run.
+    fn all(count: usize) -> Vec<Self> {
+        let mut state = 88_172_645_463_325_252_u64;
+        let mut next = |of: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 20) as usize % of
+        };
+        let mut maybe = |share: usize, of: usize| {
+            let (there, value) = (next(100) < share, next(of));
+            there.then_some(value)
+        };
+        (0..count)
+            .map(|_| Self {
+                source: maybe(100, 3).unwrap(),
+                package: maybe(60, 1500),
+                remote: maybe(35, 1200),
+                repository: maybe(60, 900),
+            })
+            .collect()
+    }
+
+    fn entry(&self, number: usize) -> Value {
+        let packages = self.package.map(|p| json!({ "registryType": if p % 2 == 0 { "npm" } else { "pypi" }, "identifier": if number % 2 == 0 { format!("pkg-{p}") } else { format!("Pkg-{p}") } }));
+        let remotes = self.remote.map(|r| json!({ "type": "streamable-http", "url": format!("https://host-{}.example/mcp/{r}", r % 7) }));
+        let repository = self.repository.map(|r| json!({ "url": format!("https://github.com/owner-{}/repo-{r}", r % 50) }));
+        json!({ "server": { "name": format!("made.up/n{number}"), "version": format!("1.0.{}", number % 5), "description": format!("Number {number}"),
+            "packages": packages.into_iter().collect::<Vec<_>>(), "remotes": remotes.into_iter().collect::<Vec<_>>(), "repository": repository } })
+    }
+}
+
+/// Which of these are one server, told in the plainest way: by the first one of each group.
+fn groups_by_hand(listings: &[MadeUp]) -> Vec<usize> {
+    let mut group: Vec<usize> = (0..listings.len()).collect();
+    let unite = |group: &mut Vec<usize>, a: usize, b: usize| {
+        let (low, high) = (a.min(b), a.max(b));
+        group.iter_mut().filter(|g| **g == high).for_each(|g| *g = low);
+    };
+    for value in [|l: &MadeUp| l.package, |l: &MadeUp| l.remote] {
+        let mut first = HashMap::new();
+        for (i, listing) in listings.iter().enumerate() {
+            if let Some(key) = value(listing) {
+                let other = *first.entry(key).or_insert(i);
+                let (a, b) = (group[other], group[i]);
+                unite(&mut group, a, b);
+            }
+        }
+    }
+    let mut repositories: Vec<usize> = (0..900).collect();
+    repositories.sort_by_key(|r| sha256_hex(format!("repo:github.com/owner-{}/repo-{r}", r % 50)));
+    for repository in repositories {
+        let mut claims: BTreeMap<usize, (bool, bool)> = BTreeMap::new();
+        for (i, listing) in listings.iter().enumerate().filter(|(_, l)| l.repository == Some(repository)) {
+            let claim = claims.entry(group[i]).or_default();
+            *claim = (claim.0 || listing.package.is_some(), claim.1 || listing.remote.is_some());
+        }
+        let clear = claims.values().filter(|c| c.0).count() <= 1 && claims.values().filter(|c| c.1).count() <= 1;
+        let united: Vec<usize> = claims.iter().filter(|(_, c)| clear || **c == (false, false)).map(|(g, _)| *g).collect();
+        united.iter().skip(1).for_each(|other| unite(&mut group, united[0], *other));
+    }
+    group
+}
+
 #[tokio::test]
-async fn many_entries_take_little_memory_a_listing() {
+async fn thousands_of_listings_are_merged_as_by_hand_in_any_order_of_sources() {
+    let listings = MadeUp::all(4000);
+    let names = ["a", "b", "c"];
+    let mut all = Vec::new();
+    for turn in 0..3 {
+        // As discover sees them: source by source.
+        let mut sources = [0, 1, 2];
+        sources.rotate_left(turn);
+        let numbered = |source: usize| listings.iter().enumerate().filter(move |(_, l)| l.source == source);
+        let order: Vec<usize> = sources.iter().flat_map(|&s| numbered(s).map(|(number, _)| number)).collect();
+        let seen: Vec<MadeUp> = order.iter().map(|&n| MadeUp { ..listings[n] }).collect();
+        let pages = Arc::new(Pages::default());
+        for source in sources {
+            serve(&pages, names[source], &numbered(source).map(|(number, l)| l.entry(number)).collect());
+        }
+        let marketplaces: Vec<_> = sources.iter().map(|&s| parse(names[s], &api(names[s], "registry", "")).unwrap()).collect();
+        let (_, ends) = run(&marketplaces, &cx(&pages, None, "")).await;
+        let id = |at: usize| format!("{}#made.up/n{}", names[seen[at].source], order[at]);
+        let by_hand = groups_by_hand(&seen);
+        assert_eq!(ends.len(), by_hand.len());
+        for (at, (end, first)) in ends.iter().zip(&by_hand).enumerate() {
+            let known = (at != *first).then(|| format!("listed before as {}", id(*first)));
+            assert_eq!((end.outcome.input_id.as_str(), &end.outcome.cause), (id(at).as_str(), &known));
+            assert_eq!(end.rows.len(), usize::from(at == *first));
+        }
+        all.push(rows(ends));
+    }
+    assert!(all[0].len() > 500 && all[0].len() < 3500, "{} servers", all[0].len());
+    assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "the order of the sources matters");
+}
+
+#[tokio::test]
+async fn many_pages_are_many_rows() {
     let pages = Arc::new(Pages::default());
     for page in 0..50 {
         let entries: Vec<Value> = (0..100).map(|i| json!({"name": format!("s{page}-{i}"), "package": format!("pkg-{page}-{i}"), "text": "Does many things with words. ".repeat(20)})).collect();

@@ -122,8 +122,18 @@ async fn the_official_registry_in_all_its_ages() {
             "broken: an entry is no object…",
             "broken: it has no name",
             "com.cedar.example/search = sse https://mcp.cedar.example/sse",
+            "io.github.hornbeam/tides = npx -y --tides-log off hornbeam-tides@0.9.1",
         ],
     );
+    assert_eq!(server(&found, 5).env[0].value.as_deref(), Some("Brest"));
+    // The seed of May 2025 names no schema.
+    let pages: String = ["official-registry", "official-registry-v0"]
+        .iter()
+        .flat_map(|id| (1..=3).filter_map(move |n| fs::read_to_string(folder().join(format!("fixtures/{id}/{n}.json"))).ok()))
+        .collect();
+    for age in ["2025-07-09", "2025-09-16", "2025-09-29", "2025-10-17", "2025-12-11"] {
+        assert!(pages.contains(&format!("/{age}/server.schema.json")), "no entry of {age}");
+    }
     let parcel = server(&found, 0);
     let env: Vec<_> = parcel.env.iter().map(|v| (v.name.as_str(), v.value.as_deref(), v.secret, v.required)).collect();
     assert_eq!(env, [("PARCEL_KEY", None, true, true), ("PARCEL_MODE", Some("fast"), false, false), ("root", None, false, true)]);

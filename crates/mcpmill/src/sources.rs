@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ExchangeError, ExchangeKind, Fetch, FetchError, FetchErrorKind, FetchRequest, Page, Recorder},
+    secrets::redact,
 };
-use mcpmill_pipeline::discover::{Files, redact};
+use mcpmill_pipeline::discover::Files;
 use serde_json::json;
 
 use crate::error::{Exit, Failure};

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use mcpmill_core::record::{EnvVar, Launch, ServerRecord, Source};
+use mcpmill_core::{
+    record::{EnvVar, Launch, ServerRecord, Source},
+    secrets,
+};
 use serde::Deserialize;
 
 use super::{
@@ -96,7 +99,7 @@ fn listing(marketplace: &str, index: usize, value: toml::Value) -> Listing {
 fn record(marketplace: &str, entry: Entry) -> ServerRecord {
     let launch = Launch::Stdio { command: entry.command, args: entry.args };
     // A value under such a name is taken for a secret and left at the door.
-    let (hidden, open): (Vec<_>, Vec<_>) = entry.env.into_iter().partition(|(name, _)| redact::names_a_secret(name));
+    let (hidden, open): (Vec<_>, Vec<_>) = entry.env.into_iter().partition(|(name, _)| secrets::names_a_secret(name));
     let plain = open.into_iter().map(|(name, value)| EnvVar { name, value: Some(value), secret: false, required: false });
     let hidden = hidden.into_iter().map(|(name, _)| name);
     let secret = entry.secrets.into_iter().chain(hidden).map(|name| EnvVar { name, value: None, secret: true, required: true });

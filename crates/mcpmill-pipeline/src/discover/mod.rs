@@ -20,7 +20,6 @@ mod tree;
 mod yaml;
 
 pub use marketplace::{Counts, CrawlContext, CrawlError, DeclarationError, Files, Listing, Marketplace, parse};
-pub use redact::{REDACTED, names_a_secret, redact};
 pub use redact_page::redact_page;
 pub use snapshot::{Head, Keeping, Line, Snapshot, Snapshots};
 pub use spool::{Shelf, Spool};
@@ -35,6 +34,7 @@ use mcpmill_core::{
     drive::{Context, Done, Pace, Sink, StageError, drive_each},
     event::Summary,
     record::{Outcome, Row, ServerRecord},
+    secrets::redact,
 };
 use serde::{Deserialize, Serialize};
 use snapshot::hashed;

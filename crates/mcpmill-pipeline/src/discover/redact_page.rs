@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
+use mcpmill_core::secrets::{REDACTED, names_a_secret, redact};
 use regex::Regex;
 use serde_json::Value;
 
-use super::redact::{Door, REDACTED, is_placeholder, names_a_secret, redact};
+use super::redact::{Door, is_placeholder};
 
 /// JSON in a string in JSON: deeper is text.
 const NESTED: usize = 3;

@@ -1,7 +1,10 @@
 //! Sources that are crawled: every kind but `file`.
 
 use async_trait::async_trait;
-use mcpmill_core::edge::{FetchRequest, KeyHeader, Page};
+use mcpmill_core::{
+    edge::{FetchRequest, KeyHeader, Page},
+    secrets::redact,
+};
 use serde_json::Value;
 use url::Url;
 
@@ -11,7 +14,7 @@ use super::{
     marketplace::{Counts, CrawlContext, CrawlError, Kind, Listing, Marketplace},
     memory::{Item, Memory},
     paging::Pages,
-    pick, redact, tree,
+    pick, tree,
 };
 
 /// A marketplace that is crawled.
@@ -248,7 +251,7 @@ impl<'a> Crawl<'a> {
 
     fn broken(&self, name: &str, cause: String) -> Listing {
         let id = format!("{}#{}", self.id, mcpmill_core::text::shown(name, 200));
-        Listing { id, server: Err(redact::redact(&cause).unwrap_or(cause)), keys: Vec::new(), own: false }
+        Listing { id, server: Err(redact(&cause).unwrap_or(cause)), keys: Vec::new(), own: false }
     }
 
     fn keep(&mut self, item: &Item, listing: Listing) {

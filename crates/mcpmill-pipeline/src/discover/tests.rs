@@ -52,3 +52,46 @@ async fn a_source_that_may_not_be_read_is_a_row_and_the_others_go_on() {
     assert_eq!((last.input_id.as_str(), last.outcome, last.reason.as_str()), ("api", OutcomeKind::Skipped, "source-refused"));
     assert!(found.summary.kept > 20 && last.cause.as_deref().unwrap().contains("403"));
 }
+
+/// A shelf that keeps nothing in memory but a count: what is written is written to nowhere.
+struct Nowhere(std::sync::atomic::AtomicU64);
+
+impl Shelf for Nowhere {
+    fn put(&self, block: &[u8]) -> Option<u64> {
+        Some(self.0.fetch_add(block.len() as u64, std::sync::atomic::Ordering::Relaxed))
+    }
+
+    fn get(&self, _: u64, _: usize) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn many_entries_take_little_memory_a_listing() {
+    let declaration = "kind = \"json-api\"\ntitle = \"t\"\nstart = [\"https://a.example/s\"]\nlaunch = \"repository\"\n\
+        [fields]\nname = [\"/name\"]\npackage = [\"/package\"]\nrepository = [\"/repo\"]\ndescription = [\"/text\"]\n";
+    let declaration = declare::Declaration::parse(declaration).unwrap();
+    let listing = |i: usize| {
+        let entry = serde_json::json!({"name": format!("name-{i}"), "package": format!("package-{i}"), "repo": format!("https://code.example/o/r-{i}"),
+            "text": format!("Does the things of number {i}, and many more of them. ").repeat(20)});
+        map::draft(&declaration, &entry).unwrap().unwrap().listing("a")
+    };
+    let shelf: Arc<dyn Shelf> = Arc::new(Nowhere(std::sync::atomic::AtomicU64::default()));
+    let mut gathered = Gathered::on(Some(&shelf));
+    let mut snapshot = Snapshot::new(Head::default(), Some(&shelf));
+    let mut taken = Vec::new();
+    for i in 0..8_000 {
+        let listing = listing(i);
+        assert_eq!(listing.keys.len(), 2);
+        gathered.add(&listing);
+        let line = Line { key: format!("name-{i}"), hash: format!("{i:016x}"), listing: Some(listing), entry: None };
+        snapshot.push(&serde_json::to_string(&line).unwrap()).unwrap();
+        if i + 1 == 2_000 || i + 1 == 8_000 {
+            taken.push((gathered.bytes(), snapshot.bytes()));
+        }
+    }
+    // Room is doubled when it is full, so up to twice what is needed. The texts themselves are above 1,500 bytes each.
+    let each = |from: usize, to: usize| (to - from) / 6_000;
+    assert!(each(taken[0].0, taken[1].0) < 160, "{} bytes a listing", each(taken[0].0, taken[1].0));
+    assert!(each(taken[0].1, taken[1].1) < 100, "{} bytes an entry of a snapshot", each(taken[0].1, taken[1].1));
+}

@@ -1,10 +1,10 @@
 //! `mcpServers` blocks, wherever they stand: in a configuration, in the code of a page, in a string.
 
-use mcpmill_core::record::EnvVar;
+use mcpmill_core::{record::EnvVar, secrets::names_a_secret};
 use serde_json::Value;
 
 use super::{Draft, none, remote};
-use crate::discover::{pick, redact};
+use crate::discover::pick;
 
 /// Strings of an entry that are searched for a block.
 const MOST_STRINGS: usize = 2_000;
@@ -48,7 +48,7 @@ fn config(name: &str, form: &Value) -> Draft {
 fn variable(name: &str, value: &Value) -> EnvVar {
     let value = pick::plain(value);
     let blank = |v: &String| v.contains(['<', '{']) || v.to_lowercase().starts_with("your");
-    let secret = redact::names_a_secret(name);
+    let secret = names_a_secret(name);
     let required = secret || value.as_ref().is_none_or(blank);
     EnvVar { name: name.to_owned(), value: value.filter(|v| !secret && !blank(v)), secret, required }
 }

@@ -9,6 +9,7 @@ pub(super) use registry::withdrawn;
 
 use mcpmill_core::{
     record::{EnvVar, Launch, ServerRecord, Source},
+    secrets::names_a_secret,
     text::shown,
 };
 use serde_json::Value;
@@ -165,7 +166,7 @@ pub(super) fn remote(transport: &str, url: &str, headers: Vec<EnvVar>) -> Launch
 
 /// A variable of which only a name is known.
 pub(super) fn variable(name: &str, required: bool) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: None, secret: redact::names_a_secret(name), required }
+    EnvVar { name: name.to_owned(), value: None, secret: names_a_secret(name), required }
 }
 
 /// A member of an object, or null.

@@ -1,10 +1,13 @@
 //! `server.json` of the official registry and of those that speak like it, in all its ages.
 
-use mcpmill_core::record::{EnvVar, Launch};
+use mcpmill_core::{
+    record::{EnvVar, Launch},
+    secrets::names_a_secret,
+};
 use serde_json::Value;
 
 use super::{Draft, at, none, package, remote};
-use crate::discover::{pick, redact};
+use crate::discover::pick;
 
 /// Registry and vendor metadata, newest first.
 const META: [&str; 4] = [
@@ -98,7 +101,7 @@ fn of_remote(form: &Value) -> (Launch, Vec<EnvVar>) {
 /// A variable or header with what it is filled with.
 fn input(form: &Value) -> Option<EnvVar> {
     let name = pick::member(form, &["name"])?;
-    let secret = pick::flag(form, &["isSecret", "is_secret"]) || redact::names_a_secret(&name);
+    let secret = pick::flag(form, &["isSecret", "is_secret"]) || names_a_secret(&name);
     let value = pick::member(form, &["value", "default"]).filter(|_| !secret);
     Some(EnvVar { name, value, secret, required: pick::flag(form, &["isRequired", "is_required"]) })
 }
@@ -106,7 +109,7 @@ fn input(form: &Value) -> Option<EnvVar> {
 /// The members of `variables`, which stand in braces in a value or an address.
 fn variables(form: &Value, env: &mut Vec<EnvVar>) {
     for (name, form) in form.get("variables").and_then(Value::as_object).into_iter().flatten() {
-        let secret = pick::flag(form, &["isSecret", "is_secret"]) || redact::names_a_secret(name);
+        let secret = pick::flag(form, &["isSecret", "is_secret"]) || names_a_secret(name);
         let value = pick::member(form, &["value", "default"]).filter(|_| !secret);
         env.push(EnvVar { name: name.clone(), value, secret, required: pick::flag(form, &["isRequired", "is_required"]) });
     }
@@ -126,7 +129,7 @@ fn arguments(forms: &[Value], env: &mut Vec<EnvVar>) -> Vec<String> {
         let wanted = value.is_none().then(|| hint.filter(|_| required)).flatten();
         if let Some(hint) = &wanted {
             let hint = hint.trim_start_matches('-');
-            let secret = pick::flag(form, &["isSecret", "is_secret"]) || redact::names_a_secret(hint);
+            let secret = pick::flag(form, &["isSecret", "is_secret"]) || names_a_secret(hint);
             env.push(EnvVar { name: hint.to_owned(), value: None, secret, required: true });
         }
         let value = value.or_else(|| wanted.map(|hint| format!("{{{}}}", hint.trim_start_matches('-'))));
