@@ -27,12 +27,19 @@ struct Host {
     port: u16,
     pages: Arc<Mutex<HashMap<String, (u16, String)>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    /// What was asked with which `Authorization`.
+    keys: Arc<Mutex<Vec<(String, Option<String>)>>>,
 }
 
 impl Host {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let host = Self { port: listener.local_addr().unwrap().port(), pages: Arc::default(), asked: Arc::default() };
+        let host = Self {
+            port: listener.local_addr().unwrap().port(),
+            pages: Arc::default(),
+            asked: Arc::default(),
+            keys: Arc::default(),
+        };
         let serving = host.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -47,6 +54,11 @@ impl Host {
         self.pages.lock().unwrap().insert(path.to_owned(), (status, body.into()));
     }
 
+    /// Answers every path that begins like this and has no page of its own.
+    fn answer_any(&self, start: &str, body: String) {
+        self.pages.lock().unwrap().insert(format!("{start}*"), (200, body));
+    }
+
     fn take_asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
@@ -56,12 +68,22 @@ impl Host {
         let path = lines.next().unwrap_or_default().split(' ').nth(1).unwrap_or_default().to_owned();
         let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
         assert!(headers.iter().any(|h| h.to_lowercase().starts_with("user-agent: mcpmill/")), "{headers:?}");
-        let (status, body) = self.pages.lock().unwrap().get(&path).cloned().unwrap_or((404, String::new()));
+        let key = headers
+            .iter()
+            .find_map(|header| header.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("authorization")));
+        self.keys.lock().unwrap().push((path.clone(), key.map(|(_, value)| value.to_owned())));
+        let (status, body) = {
+            let pages = self.pages.lock().unwrap();
+            let any = || pages.iter().find(|(start, _)| start.strip_suffix('*').is_some_and(|start| path.starts_with(start)));
+            pages.get(&path).or_else(|| Some(any()?.1)).cloned().unwrap_or((404, String::new()))
+        };
         let tag = format!("\"{}\"", &mcpmill_core::canonical::sha256_hex(&body)[..8]);
         let known = headers.iter().any(|h| h.to_lowercase().starts_with("if-none-match:") && h.contains(&tag));
         self.asked.lock().unwrap().push(format!("{path}{}", if known { " (unchanged)" } else { "" }));
         let (status, body) = if known { (304, String::new()) } else { (status, body) };
         let head = format!("HTTP/1.1 {status} x\r\netag: {tag}\r\ncontent-type: application/json\r\nconnection: close\r\n");
+        // The body of a redirect is where it leads.
+        let head = if status == 302 { format!("{head}location: {body}\r\n") } else { head };
         stream.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).ok();
     }
 }
@@ -213,5 +235,91 @@ fn secrets_in_pages_stay_there() {
     assert!(record.join("pages.json").is_file());
     for planted in PLANTED {
         assert_eq!(holds(&record, planted), None);
+    }
+}
+
+/// A third crawl of a source that tells changes, and the start of all three.
+#[test]
+fn an_incremental_run_is_replayed_as_it_was_whatever_was_kept_since() {
+    let host = Host::start();
+    host.put("/list", 200, page(&[entry("one", "1.0.0"), entry("two", "1.0.0")], None));
+    let folder = folder(&host, &[("here", source(&host, "/list", "updated_since = \"since\""))]);
+    discover(&folder, &[]);
+    // Whatever time it asks for, this has changed since.
+    let changes = page(&[entry("two", "2.0.0"), entry("three", "1.0.0")], None);
+    let ask = |folder: &Folder| {
+        let asked = host.take_asked();
+        let since = asked.iter().find(|path| path.contains("since=")).unwrap_or_else(|| panic!("{asked:?}")).clone();
+        assert_eq!(rows::<ServerRecord>(&folder.run(), "1-discover").len(), 3);
+        since
+    };
+    host.answer_any("/list?since=", changes);
+    let said = discover(&folder, &[]);
+    assert!(said.contains("here: 1 added, 1 changed, 0 gone, 1 unchanged"), "{said}");
+    let first = ask(&folder);
+    let recorded = fs::read(folder.run().join("1-discover/servers.parquet")).unwrap();
+
+    // The same again, from what is recorded alone: the snapshot of the cache is another by now.
+    let said = discover(&folder, &["--set", "mode=replay"]);
+    assert!(said.contains("here: 1 added, 1 changed, 0 gone, 1 unchanged"), "{said}");
+    assert!(host.take_asked().is_empty());
+    assert_eq!(fs::read(folder.run().join("1-discover/servers.parquet")).unwrap(), recorded);
+    // And where there is no cache at all, from a file of exchanges that was handed on.
+    let runs = folder.runs();
+    let id = runs[1].file_name().unwrap().to_str().unwrap().to_owned();
+    let mut export = folder.mcpmill(&["cache", "export", "handed-on.jsonl.zst", "--run", &id]);
+    // A port of loopback is no secret; the folder of this machine is in no page.
+    ok(export.env_remove("MCPMILL_CACHE_DIR"));
+    fs::remove_dir_all(folder.path().join("cache")).unwrap();
+    discover(&folder, &["--set", "mode=replay", "--set", "exchange_store=handed-on.jsonl.zst"]);
+    assert_eq!(fs::read(folder.run().join("1-discover/servers.parquet")).unwrap(), recorded);
+    assert!(host.take_asked().is_empty() && first.contains("since="));
+}
+
+#[test]
+fn a_key_that_is_optional_is_sent_when_it_is_there_and_to_its_host_alone() {
+    let (host, other) = (Host::start(), Host::start());
+    host.put(
+        "/list",
+        200,
+        json!({ "items": [{ "full_name": "a/a", "html_url": "https://code.example/a/a" }], "total_count": 1 }).to_string(),
+    );
+    host.put("/away", 302, format!("http://127.0.0.1:{}/list", other.port));
+    other.put(
+        "/list",
+        200,
+        json!({ "items": [{ "full_name": "b/b", "html_url": "https://code.example/b/b" }], "total_count": 1 }).to_string(),
+    );
+    // The built-in source, its site and its split by days aside.
+    let topic = include_str!("../../../marketplaces/github-topic.toml");
+    let source = |path: &str| {
+        let lines = topic.lines().filter(|line| !line.starts_with("split") && !line.starts_with("start"));
+        let lines: Vec<&str> = lines.filter(|line| !line.starts_with("per_minute")).collect();
+        lines.join("\n").replacen("kind =", &format!("start = [\"http://127.0.0.1:{}{path}\"]\nkind =", host.port), 1)
+    };
+    let secret = ["a", "key", "for", "this", "test"].join("-");
+    for (path, from) in [("/list", "a/a"), ("/away", "b/b")] {
+        for key in [None, Some(secret.as_str())] {
+            let folder = folder(&host, &[("topic", source(path))]);
+            let settings = fs::read_to_string(folder.path().join("mcpmill.toml")).unwrap();
+            folder.write(
+                "mcpmill.toml",
+                &settings.replace("allow_loopback = [", &format!("allow_loopback = [\"127.0.0.1:{}\", ", other.port)),
+            );
+            let mut command = folder.mcpmill(&["run", "--to", "discover", "--new"]);
+            command.env_remove("MCPMILL_CACHE_DIR").env_remove("GITHUB_TOKEN");
+            key.map(|key| command.env("GITHUB_TOKEN", key));
+            ok(&mut command);
+            let found: Vec<ServerRecord> = rows(&folder.run(), "1-discover");
+            assert_eq!(found.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), [from]);
+            let sent = |host: &Host| -> Vec<(String, Option<String>)> { std::mem::take(&mut *host.keys.lock().unwrap()) };
+            let with = key.map(|key| format!("Bearer {key}"));
+            for (asked, sent) in sent(&host) {
+                // Nobody needs a key for the rules.
+                assert_eq!(sent, with.clone().filter(|_| asked != "/robots.txt"), "{asked}");
+            }
+            assert!(sent(&other).iter().all(|(_, key)| key.is_none()), "the key followed to another host");
+            assert_eq!(holds(folder.path(), &secret), None);
+        }
     }
 }
