@@ -10,7 +10,7 @@ use include_dir::{Dir, include_dir};
 use mcpmill_core::{canonical::sha256_hex, edge::WorldSpec};
 use mcpmill_pipeline::{discover, export::Dataset, prompt::Prompt};
 
-use crate::error::Failure;
+use crate::{error::Failure, fixtures::Fixture};
 
 static MARKETPLACES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../marketplaces");
 static PROMPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../prompts");
@@ -25,6 +25,7 @@ const LARGEST: u64 = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct Declarations {
     files: BTreeMap<String, String>,
+    folder: PathBuf,
     /// Paths that the working folder replaces or adds.
     pub from_folder: Vec<String>,
 }
@@ -50,7 +51,7 @@ impl Declarations {
                 }
             }
         }
-        Ok(Self { files, from_folder })
+        Ok(Self { files, folder: folder.to_owned(), from_folder })
     }
 
     /// Writes out the embedded files below `folder`; files that exist stay as they are.
@@ -146,6 +147,12 @@ impl Declarations {
         discover::parse(id, text).map_err(|e| Failure::usage(e.to_string()).hint(format!("see marketplaces/{id}.toml")))
     }
 
+    /// Saved pages of a name: those of the working folder, or those that are built in.
+    pub fn fixture(&self, name: &str) -> Option<Fixture> {
+        let built_in = || MARKETPLACES.get_dir(Path::new("fixtures").join(name)).map(Fixture::BuiltIn);
+        Fixture::below(&self.folder.join("marketplaces/fixtures"), name).or_else(built_in)
+    }
+
     /// The text of a filter chain.
     ///
     /// # Errors
@@ -212,7 +219,9 @@ fn walk(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for entry in entries {
             let entry = entry.map_err(|e| Failure::usage(format!("failed to read `{}`: {e}", dir.display())))?;
-            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            let name = entry.file_name();
+            // Saved pages declare nothing and may be large.
+            let hidden = name.to_string_lossy().starts_with('.') || name == "fixtures";
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && depth < 3 && !hidden => waiting.push((entry.path(), depth + 1)),
                 Ok(kind) if kind.is_file() && !hidden => found.push(entry.path()),

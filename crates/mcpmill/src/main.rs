@@ -6,6 +6,7 @@ mod config;
 mod declarations;
 mod edges;
 mod error;
+mod fixtures;
 mod line;
 mod publish;
 mod report;

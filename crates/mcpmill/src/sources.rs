@@ -16,7 +16,10 @@ use mcpmill_core::{
 use mcpmill_pipeline::discover::Files;
 use serde_json::json;
 
-use crate::error::{Exit, Failure};
+use crate::{
+    error::{Exit, Failure},
+    fixtures::{INDEX, Saved},
+};
 
 /// Bytes of a file of the user's.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -57,7 +60,7 @@ impl Fetch for RecordedFetch {
 pub struct SavedPages {
     inner: Arc<dyn Fetch>,
     folder: PathBuf,
-    saved: Mutex<BTreeMap<String, String>>,
+    saved: Mutex<BTreeMap<String, Saved>>,
 }
 
 impl SavedPages {
@@ -82,9 +85,13 @@ impl SavedPages {
         let name = format!("{}.{ending}", &sha256_hex(&request.url)[..16]);
         // The crawler has cleaned the page itself.
         fs::write(self.folder.join(&name), &page.body)?;
+        let page = match &page.next {
+            Some(next) => Saved::Linked { file: name, next: clean(next) },
+            None => Saved::Plain(name),
+        };
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        saved.insert(clean(&request.url), name);
-        fs::write(self.folder.join("pages.json"), format!("{:#}\n", json!(*saved)))
+        saved.insert(clean(&request.url), page);
+        fs::write(self.folder.join(INDEX), format!("{:#}\n", json!(*saved)))
     }
 }
 

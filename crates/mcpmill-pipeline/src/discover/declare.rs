@@ -33,8 +33,8 @@ pub(super) struct Declaration {
     #[serde(default = "most_entries")]
     pub max_entries: u32,
     /// Folders of saved pages below `marketplaces/fixtures/`.
-    #[serde(default, rename = "fixture")]
-    _fixture: Vec<String>,
+    #[serde(default)]
+    pub fixture: Vec<String>,
     #[serde(default)]
     pub paging: Paging,
     /// The query parameter that asks for what changed since a time.

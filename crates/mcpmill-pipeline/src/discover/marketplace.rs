@@ -23,6 +23,16 @@ pub trait Marketplace: Send + Sync {
         &[]
     }
 
+    /// Folders of saved pages below `marketplaces/fixtures/`, to try the declaration on.
+    fn fixtures(&self) -> &[String] {
+        &[]
+    }
+
+    /// Addresses and paths it starts from, with `${name}` for what the program fills in.
+    fn templates(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// Hands over everything it lists now, one page after the other. An entry that cannot be read is a
     /// listing with an error. What was handed over before an error counts.
     ///

@@ -37,6 +37,14 @@ impl Marketplace for Source {
         &self.id
     }
 
+    fn fixtures(&self) -> &[String] {
+        &self.declaration.fixture
+    }
+
+    fn templates(&self) -> Vec<&str> {
+        self.declaration.start.iter().chain(&self.declaration.path).map(String::as_str).collect()
+    }
+
     async fn crawl(&self, cx: &CrawlContext, out: &mut (dyn FnMut(Listing) + Send + Sync)) -> Result<Counts, CrawlError> {
         let memory = Memory::begin(&self.id, &self.text, cx).await.map_err(|cause| CrawlError {
             marketplace: self.id.clone(),

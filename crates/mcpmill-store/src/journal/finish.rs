@@ -20,7 +20,9 @@ impl<O: Artifact> Journal<O> {
             let mut state = self.state();
             self.seal(&mut state)?;
             let mut counted = Summary::default();
-            state.seen.values().for_each(|(outcome, rows)| counted.count(outcome, *rows));
+            // What is counted is not needed any more, and merging wants the room.
+            let seen = std::mem::take(&mut state.seen);
+            seen.ends().for_each(|(outcome, rows)| counted.count(&outcome, rows));
             counted
         };
         self.agree(summary, &counted)?;

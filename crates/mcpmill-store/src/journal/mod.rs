@@ -18,9 +18,9 @@ mod forget;
 mod line;
 mod merge;
 mod part;
+mod seen;
 
 use std::{
-    collections::HashMap,
     fs, io,
     marker::PhantomData,
     path::{Path, PathBuf},
@@ -34,7 +34,7 @@ use mcpmill_core::{
 };
 use thiserror::Error;
 
-use self::{line::Tail, part::Parts};
+use self::{line::Tail, part::Parts, seen::Seen};
 use crate::{artifact::Artifact, parquet_file::FileError, run_dir::StageDir};
 
 /// Characters of a failure's cause that stay in memory.
@@ -67,8 +67,8 @@ pub struct Journal<O> {
 /// What of the journal is in memory.
 #[derive(Default)]
 struct State {
-    /// Input hash → outcome without its raw reply, and the number of rows it brought.
-    seen: HashMap<Box<str>, (Outcome, u64)>,
+    /// By input hash the outcome without its raw reply, and the number of rows it brought.
+    seen: Seen,
     /// The number of the open part.
     number: u32,
     /// Its file, once a row has ended in it.
@@ -82,7 +82,7 @@ impl State {
             OutcomeKind::Failed => outcome.cause.map(|cause| clipped(&cause, CAUSE_CHARACTERS)),
             _ => None,
         };
-        self.seen.insert(input_hash.into(), (outcome, rows)).is_none()
+        self.seen.insert(input_hash, outcome, rows)
     }
 }
 
@@ -129,7 +129,7 @@ impl<O: Artifact> Journal<O> {
         }
         let line = line::write(input_hash, &done).map_err(|e| JournalError::new(self.stage.path(), e))?;
         let mut state = self.state();
-        if state.seen.contains_key(input_hash) {
+        if state.seen.contains(input_hash) {
             let input = done.outcome.input_id;
             return Err(JournalError::new(self.stage.path(), JournalErrorKind::InputTwice { input }));
         }
@@ -155,7 +155,7 @@ impl<O: Artifact> Journal<O> {
 
 impl<O: Artifact> Sink<O> for Journal<O> {
     fn seen(&self, input_hash: &str) -> Option<(Outcome, u64)> {
-        self.state().seen.get(input_hash).cloned()
+        self.state().seen.get(input_hash)
     }
 
     fn accept(&self, input_hash: &str, done: Done<O>) -> Result<(), SinkError> {

@@ -11,12 +11,27 @@ use mcpmill_pipeline::{
     policy::Policy,
 };
 
-use crate::{cli::Format, config::Model, edges::model_of, error::Failure, run::Setup};
+use crate::{
+    cli::Format,
+    config::Model,
+    edges::model_of,
+    error::Failure,
+    fixtures::{Tried, try_out},
+    run::Setup,
+};
 
 /// One file and what is wrong with it.
 struct Finding {
     file: String,
     faults: Vec<String>,
+    /// What a marketplace's declaration made of its saved pages.
+    tried: Vec<Tried>,
+}
+
+impl Finding {
+    fn new(file: String, faults: Vec<String>) -> Self {
+        Self { file, faults, tried: Vec::new() }
+    }
 }
 
 /// Reads all declarations of the working folder or, where it has none, the built-in ones.
@@ -40,9 +55,10 @@ pub fn ready(setup: &Setup) -> Result<(), Failure> {
     }
 }
 
-/// Faults by file. A single listing that cannot be read is a fault to be told, but a run goes on without it.
-fn findings(setup: &Setup, single_listings: bool) -> Vec<Finding> {
-    let mut findings = vec![Finding { file: "settings".into(), faults: settings(setup) }];
+/// Faults by file. A single listing that cannot be read, or pages a declaration makes nothing of, are faults to be
+/// told, but a run goes on without them: only a `thorough` reading looks for them.
+fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
+    let mut findings = vec![Finding::new("settings".into(), settings(setup))];
     let all = &setup.declarations;
     for id in all.ids("prompts", ".md") {
         findings.push(finding(format!("prompts/{id}.md"), all.prompt(&id).map(|_| Vec::new())));
@@ -51,8 +67,13 @@ fn findings(setup: &Setup, single_listings: bool) -> Vec<Finding> {
     let known: Vec<String> = worlds.as_ref().map(|w| w.keys().cloned().collect()).unwrap_or_default();
     findings.push(finding("marketplaces/worlds/".into(), worlds.map(|_| Vec::new())));
     for id in all.ids("marketplaces", ".toml") {
-        let read = all.marketplace(&id).map(|m| if single_listings { listings(m.as_ref(), &known) } else { Vec::new() });
-        findings.push(finding(format!("marketplaces/{id}.toml"), read));
+        let read = all.marketplace(&id);
+        let tried = read.as_ref().map(|m| if thorough { tried(setup, m.as_ref()) } else { Vec::new() }).unwrap_or_default();
+        let read = read.map(|m| if thorough { listings(m.as_ref(), &known) } else { Vec::new() });
+        let mut found = finding(format!("marketplaces/{id}.toml"), read);
+        let faults = tried.iter().filter_map(|t| t.fault.as_ref().map(|fault| format!("fixture `{}`: {fault}", t.fixture)));
+        found.faults.extend(faults);
+        findings.push(Finding { tried, ..found });
     }
     for id in all.ids("filters", ".toml") {
         findings.push(finding(format!("filters/{id}.toml"), chain(setup, &id).map(|()| Vec::new())));
@@ -67,13 +88,11 @@ fn findings(setup: &Setup, single_listings: bool) -> Vec<Finding> {
     }
     for id in all.ids("eval", ".toml") {
         let text = all.text(&format!("eval/{id}.toml")).unwrap_or_default();
-        findings.push(Finding { file: format!("eval/{id}.toml"), faults: super::eval::fault(text).into_iter().collect() });
+        findings.push(Finding::new(format!("eval/{id}.toml"), super::eval::fault(text).into_iter().collect()));
     }
     let policy = Policy::new(setup.config.rollout.refuse.clone());
-    findings.push(Finding {
-        file: "rollout.refuse".into(),
-        faults: policy.err().map(|p| format!("the pattern `{p}` has no `/`")).into_iter().collect(),
-    });
+    let faults = policy.err().map(|p| format!("the pattern `{p}` has no `/`")).into_iter().collect();
+    findings.push(Finding::new("rollout.refuse".into(), faults));
     findings
 }
 
@@ -142,7 +161,13 @@ fn settings(setup: &Setup) -> Vec<String> {
 }
 
 fn finding(file: String, read: Result<Vec<String>, Failure>) -> Finding {
-    Finding { file, faults: read.unwrap_or_else(|failure| vec![failure.to_string()]) }
+    Finding::new(file, read.unwrap_or_else(|failure| vec![failure.to_string()]))
+}
+
+/// What a declaration makes of its saved pages. Those that are neither here nor built in say nothing against it.
+fn tried(setup: &Setup, marketplace: &dyn Marketplace) -> Vec<Tried> {
+    let there = marketplace.fixtures().iter().filter_map(|name| Some((name, setup.declarations.fixture(name)?)));
+    there.map(|(name, fixture)| try_out(marketplace, name, &fixture)).collect()
 }
 
 /// Entries that cannot be read, launch lines that cannot be parsed, worlds that nobody declares.
@@ -178,15 +203,38 @@ fn chain(setup: &Setup, id: &str) -> Result<(), Failure> {
 fn print(setup: &Setup, findings: &[Finding]) -> Result<(), Failure> {
     let wrong: Vec<&Finding> = findings.iter().filter(|f| !f.faults.is_empty()).collect();
     if setup.global.format == Format::Json {
-        let rows: Vec<_> = findings.iter().map(|f| serde_json::json!({ "file": f.file, "faults": f.faults })).collect();
+        let row = |f: &Finding| match f.tried.is_empty() {
+            true => serde_json::json!({ "file": f.file, "faults": f.faults }),
+            false => serde_json::json!({ "file": f.file, "faults": f.faults, "fixtures": f.tried }),
+        };
+        let rows: Vec<_> = findings.iter().map(row).collect();
         println!("{}", serde_json::json!(rows));
     } else {
+        // Of the built-in ones only what is wrong.
+        for finding in findings.iter().filter(|f| setup.declarations.from_folder.contains(&f.file)) {
+            for Tried { fixture, found, unreadable, .. } in finding.tried.iter().filter(|t| t.fault.is_none()) {
+                println!(
+                    "{}: fixture `{fixture}` has {}, {unreadable} more cannot be read",
+                    finding.file,
+                    counted(*found, "entry", "entries")
+                );
+            }
+        }
         for finding in &wrong {
             for fault in &finding.faults {
                 println!("{}: {fault}", finding.file);
             }
         }
-        println!("settings and {} declarations read, {} with faults", findings.len() - 1, wrong.len());
+        let read = counted(findings.len() - 1, "declaration", "declarations");
+        println!("settings and {read} read, {} with faults", wrong.len());
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::usage(format!("{} declarations have faults", wrong.len()))) }
+    match wrong.len() {
+        0 => Ok(()),
+        1 => Err(Failure::usage("1 declaration has faults")),
+        count => Err(Failure::usage(format!("{count} declarations have faults"))),
+    }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
