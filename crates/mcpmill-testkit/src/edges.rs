@@ -15,6 +15,7 @@ use mcpmill_core::{
     event::Events,
     record::{Outcome, Usage},
 };
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 /// A store that forgets everything.
@@ -144,10 +145,15 @@ impl Pages {
     /// # Panics
     /// The index is no such object.
     pub fn fixture(index: &str, read: impl Fn(&str) -> String) -> Self {
-        let index: HashMap<String, String> = serde_json::from_str(index).expect("pages.json maps addresses to files");
+        let index: HashMap<String, Value> = serde_json::from_str(index).expect("pages.json maps addresses to files");
         let pages = Self::default();
-        for (url, file) in &index {
-            pages.serve(url, &read(file));
+        for (url, saved) in &index {
+            // A page whose header named the next one is saved with that address.
+            match (saved.as_str(), saved["file"].as_str(), saved["next"].as_str()) {
+                (Some(file), ..) => pages.serve(url, &read(file)),
+                (None, Some(file), Some(next)) => pages.serve_linked(url, &read(file), next),
+                _ => panic!("pages.json says of {url} neither a file nor a file with a link"),
+            }
         }
         pages
     }

@@ -215,4 +215,26 @@ mod tests {
         assert_eq!(found, ["2024-11-01", "2026-11-30"]);
         assert_eq!(hole("${npm}/-/v1"), Some(("", "npm", "/-/v1")));
     }
+
+    #[test]
+    fn saved_links_lead_to_the_next_page_and_names_stay_below_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("linked")).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join("linked").join(name), text).unwrap();
+        write("1.json", r#"{"items": [{"n": "a/a"}]}"#);
+        write("2.json", r#"{"items": [{"n": "b/b"}, {}]}"#);
+        let next = "https://h.example/s?page=2";
+        write(INDEX, &format!(r#"{{"https://h.example/s": {{"file": "1.json", "next": "{next}"}}, "{next}": "2.json"}}"#));
+        let declared = "kind = \"json-api\"\ntitle = \"t\"\nstart = [\"${site}/s\"]\nentries = [\"/items\"]\nlaunch = \"repository\"\n\
+            paging = { style = \"link-header\" }\n[fields]\nname = [\"/n\"]\n";
+        let marketplace = mcpmill_pipeline::discover::parse("m", declared).unwrap();
+        let fixture = Fixture::below(folder.path(), "linked").unwrap();
+        let tried = try_out(marketplace.as_ref(), "linked", &fixture);
+        assert_eq!(tried, Tried { fixture: "linked".into(), found: 2, unreadable: 1, fault: None });
+        write(INDEX, "[]");
+        assert!(try_out(marketplace.as_ref(), "linked", &fixture).fault.unwrap().contains(INDEX));
+        for name in ["../linked", "/etc", "linked/../../x", "none"] {
+            assert!(Fixture::below(folder.path(), name).is_none(), "{name}");
+        }
+    }
 }

@@ -323,3 +323,59 @@ fn a_key_that_is_optional_is_sent_when_it_is_there_and_to_its_host_alone() {
         }
     }
 }
+
+/// What `check` says, and whether it is content.
+fn check(folder: &Folder, more: &[&str]) -> (bool, String) {
+    let output = folder.mcpmill(&[&["check"], more].concat()).output().unwrap();
+    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    (output.status.success(), said.concat())
+}
+
+#[test]
+fn check_reads_the_pages_of_every_declaration_that_is_built_in() {
+    let (content, said) = check(&Folder::empty(), &["--format", "json"]);
+    assert!(content, "{said}");
+    let rows: Vec<Value> = serde_json::from_str(&said).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../marketplaces");
+    let declared = |file: &Value| fs::read_to_string(folder.join(file.as_str().unwrap().trim_start_matches("marketplaces/")));
+    let mut tried = 0;
+    for row in rows.iter().filter(|row| declared(&row["file"]).is_ok_and(|text| text.contains("\nfixture = "))) {
+        let fixtures = row["fixtures"].as_array().unwrap_or_else(|| panic!("{row}"));
+        assert!(
+            !fixtures.is_empty() && fixtures.iter().all(|f| f["found"].as_u64().unwrap() > 0 && f["fault"].is_null()),
+            "{row}"
+        );
+        tried += 1;
+    }
+    assert!(tried > 15, "{tried} declarations");
+}
+
+#[test]
+fn a_declaration_is_checked_on_the_pages_that_were_recorded_with_it() {
+    let host = Host::start();
+    host.put("/list", 200, page(&[entry("one", "1.0.0"), entry("two", "1.0.0")], Some("c")));
+    host.put("/list?cursor=c", 200, page(&[entry("three", "1.0.0"), json!("no entry")], None));
+    let declared = source(&host, "/list", "fixture = [\"mine\"]");
+    let folder = folder(&host, &[("here", declared.clone())]);
+    let (content, said) = check(&folder, &[]);
+    assert!(content && !said.contains("fixture"), "without pages there is nothing to say: {said}");
+    let mut record = folder.mcpmill(&["discover", "--record", "marketplaces/fixtures/mine"]);
+    ok(record.env_remove("MCPMILL_CACHE_DIR"));
+    host.take_asked();
+    let (content, said) = check(&folder, &[]);
+    assert!(content && said.contains("marketplaces/here.toml: fixture `mine` has 3 entries, 1 more cannot be read"), "{said}");
+    // Saved pages are no declarations, and large ones no reason to stop.
+    folder.write("marketplaces/fixtures/mine/large.html", &"x".repeat(5 << 20));
+    assert!(check(&folder, &[]).0);
+    for (from, to, why) in [
+        ("entries = [\"/servers\"]", "entries = [\"/items\"]", "unknown-shape after 0 entries"),
+        ("name = [\"/server/name\"]", "name = [\"/server/title\"]", "none of 4 entries can be read: it has no name"),
+        ("/list\"]", "/lists\"]", "not-found after 0 entries"),
+    ] {
+        folder.write("marketplaces/here.toml", &declared.replacen(from, to, 1));
+        let (content, said) = check(&folder, &[]);
+        assert!(!content && said.contains(&format!("marketplaces/here.toml: fixture `mine`: {why}")), "{said}");
+        assert!(said.contains("1 declaration has faults"), "{said}");
+    }
+    assert!(host.take_asked().is_empty(), "check asks nobody");
+}
