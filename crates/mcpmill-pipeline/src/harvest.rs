@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use mcpmill_core::{
@@ -18,6 +21,8 @@ use mcpmill_core::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::listed;
 
 /// Bytes of a tool as JSON. Of 13,000 real tools one is larger (112 KB); a tool
 /// stands in every row that offers it.
@@ -42,6 +47,8 @@ pub struct HarvestSettings {
     pub max_pages: usize,
     /// Tools of one server that are kept.
     pub max_tools: usize,
+    /// Whether a server that cannot be started here has the tools its marketplace recorded of it.
+    pub listed_tools: bool,
     /// World seeds by name.
     pub worlds: Arc<BTreeMap<String, WorldSpec>>,
 }
@@ -74,12 +81,17 @@ pub async fn harvest(
 ) -> Result<Summary, StageError> {
     // A server that does not start is data; only a harvest without any tool is a failure.
     let pace = Pace { concurrency: settings.concurrency, max_failure_rate: 1.0 };
+    let compared = Compared::default();
     let summary = drive(servers, pace, cx, out, |server| {
         let connector = Arc::clone(&connector);
         let recorder = Arc::clone(&cx.recorder);
-        async move { one(&server, settings, connector.as_ref(), &recorder).await }
+        let compared = &compared;
+        async move { one(&server, settings, connector.as_ref(), &recorder, compared).await }
     })
     .await?;
+    if let Some(words) = compared.words() {
+        cx.events.note(words);
+    }
     if summary.output_rows == 0 {
         let detail = format!("none of {} servers gave a tool; their causes are in outcomes.parquet", summary.input_rows);
         return Err(StageError::Empty { stage: cx.stage.clone(), detail });
@@ -93,7 +105,33 @@ pub(crate) fn given(server: &ServerRecord) -> Vec<Value> {
     server.env.iter().map(|v| json!({ "name": v.name, "value": v.value, "secret": v.secret })).collect()
 }
 
-async fn one(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn Connector, recorder: &Recorder) -> Done<Tool> {
+/// Servers whose tools a marketplace had recorded.
+#[derive(Default)]
+struct Compared {
+    all: AtomicUsize,
+    other: AtomicUsize,
+    instead: AtomicUsize,
+}
+
+impl Compared {
+    fn words(&self) -> Option<String> {
+        let [all, other, instead] = [&self.all, &self.other, &self.instead].map(|count| count.load(Ordering::Relaxed));
+        let compared =
+            (all > 0).then(|| format!("of {all} servers whose tools a marketplace had recorded, {other} have others now"));
+        let instead =
+            (instead > 0).then(|| format!("{instead} servers that cannot be started here have the tools that were recorded"));
+        let words: Vec<String> = compared.into_iter().chain(instead).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+async fn one(
+    server: &ServerRecord,
+    settings: &HarvestSettings,
+    connector: &dyn Connector,
+    recorder: &Recorder,
+    compared: &Compared,
+) -> Done<Tool> {
     let id = server.id.as_str();
     let world = match world_of(server, &settings.worlds) {
         Ok(world) => world,
@@ -112,7 +150,7 @@ async fn one(server: &ServerRecord, settings: &HarvestSettings, connector: &dyn 
         Err(error) => return Done::none(Outcome::failed(id, "store", error.to_string())),
     };
     match serde_json::from_value::<Harvested>(recorded.reply) {
-        Ok(harvested) => end(server, harvested, u32::from(recorded.live)),
+        Ok(harvested) => end(server, instead(server, harvested, settings), u32::from(recorded.live), compared),
         Err(error) => Done::none(Outcome::failed(id, "store", format!("recorded harvest cannot be read: {error}"))),
     }
 }
@@ -277,16 +315,45 @@ fn failed(runner: &dyn ToolRunner, error: &ToolError) -> Harvested {
     Harvested { outcome, detail: Some(error.to_string()), stderr: None, info: runner.info().clone(), tools: Vec::new() }
 }
 
-fn end(server: &ServerRecord, harvested: Harvested, attempts: u32) -> Done<Tool> {
+/// What a server that cannot be started here is taken for: its tools as they were recorded, when the settings say so.
+fn instead(server: &ServerRecord, mut harvested: Harvested, settings: &HarvestSettings) -> Harvested {
+    let closed = matches!(harvested.outcome, HarvestOutcome::NeedsCredentials | HarvestOutcome::Unsupported);
+    if settings.listed_tools && closed {
+        harvested.tools = listed::drafts(server);
+        harvested.tools.truncate(settings.max_tools);
+    }
+    harvested
+}
+
+fn end(server: &ServerRecord, harvested: Harvested, attempts: u32, compared: &Compared) -> Done<Tool> {
     use HarvestOutcome as H;
     let kind = match harvested.outcome {
+        // Only what was recorded can be known of it.
+        H::NeedsCredentials | H::Unsupported if !harvested.tools.is_empty() => OutcomeKind::Kept,
         H::Ready => OutcomeKind::Kept,
         H::NoTools => OutcomeKind::Dropped,
         H::NeedsCredentials | H::Unsupported => OutcomeKind::Skipped,
         H::InstallFailed | H::LaunchFailed | H::TimedOut | H::Protocol => OutcomeKind::Failed,
     };
     let mut outcome = Outcome::new(server.id.as_str(), kind, harvested.outcome.as_str());
-    outcome.cause = harvested.detail.map(|d| format!("{}: {}", server.name, shown(&d, 600)));
+    let mut detail = harvested.detail;
+    match (kind, harvested.outcome) {
+        (_, H::Ready) if server.listed_tools.is_some() => {
+            compared.all.fetch_add(1, Ordering::Relaxed);
+            if let Some(words) = listed::differences(server, &harvested.tools) {
+                compared.other.fetch_add(1, Ordering::Relaxed);
+                detail = Some(detail.map_or(words.clone(), |detail| format!("{detail}; {words}")));
+            }
+        }
+        (OutcomeKind::Kept, H::NeedsCredentials | H::Unsupported) => {
+            compared.instead.fetch_add(1, Ordering::Relaxed);
+            "listed".clone_into(&mut outcome.reason);
+            let why = detail.unwrap_or_default();
+            detail = Some(format!("not started ({}): these are the tools its marketplace recorded; {why}", harvested.outcome));
+        }
+        _ => {}
+    }
+    outcome.cause = detail.map(|d| format!("{}: {}", server.name, shown(&d, 600)));
     outcome.raw = harvested.stderr;
     outcome.attempts = attempts;
     let drafts = harvested.tools.into_iter();
@@ -374,5 +441,83 @@ mod tests {
         let tool = Tool::new(mcpmill_core::id::ServerId("s".to_owned()), again);
         assert_eq!(tool.input_schema, text);
         assert_eq!(mcpmill_core::json::read(reply.to_string().as_bytes()).unwrap().value, reply);
+    }
+
+    /// Starts no server; one of the name `open` lists a tool.
+    struct Closed;
+
+    struct Open(ServerInfo);
+
+    #[async_trait::async_trait]
+    impl ToolRunner for Open {
+        fn info(&self) -> &ServerInfo {
+            &self.0
+        }
+
+        async fn list_tools(&self, _: Option<String>) -> Result<ToolPage, ToolError> {
+            Ok(page(&["now"], ""))
+        }
+
+        async fn call_tool(
+            &self,
+            _: &str,
+            _: &serde_json::Map<String, Value>,
+        ) -> Result<mcpmill_core::record::ToolResult, ToolError> {
+            unreachable!("a harvest calls nothing")
+        }
+
+        async fn close(self: Box<Self>) {}
+    }
+
+    #[async_trait::async_trait]
+    impl Connector for Closed {
+        async fn connect(&self, server: &ServerRecord, _: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
+            let outcome = match server.name.as_str() {
+                "open" => return Ok(Box::new(Open(ServerInfo::default()))),
+                "keyed" => HarvestOutcome::NeedsCredentials,
+                "image" => HarvestOutcome::Unsupported,
+                _ => HarvestOutcome::InstallFailed,
+            };
+            Err(ConnectError { server: server.name.clone(), outcome, detail: "it wants `KEY`".into(), stderr: None })
+        }
+    }
+
+    /// The reason, the names of the tools and the cause of every server, in order of their names.
+    async fn ends(listed_tools: bool) -> Vec<(String, Vec<String>, String)> {
+        let recorded = json!([{ "name": "then", "description": "d", "inputSchema": { "type": "object" } }, { "name": "bare" }]);
+        let server = |name: &str, recorded: Option<&Value>| {
+            let launch = mcpmill_core::record::Launch::Unsupported { what: name.to_owned() };
+            ServerRecord { name: name.to_owned(), id: ServerRecord::identify(&launch), launch, ..listed::tests::server(recorded) }
+        };
+        let mut servers: Vec<ServerRecord> = ["image", "keyed", "lost", "open"].map(|name| server(name, Some(&recorded))).into();
+        servers.push(ServerRecord { name: "keyed".into(), ..server("without", None) });
+        let settings = HarvestSettings { concurrency: 1, max_pages: 5, max_tools: 5, listed_tools, worlds: Arc::default() };
+        let kept = mcpmill_testkit::Kept::default();
+        harvest(servers, &settings, Arc::new(Closed), &mcpmill_testkit::context("2-harvest"), &kept).await.unwrap();
+        let names = |tools: Vec<Tool>| tools.into_iter().map(|tool| tool.name).collect();
+        kept.ends().into_iter().map(|end| (end.outcome.reason, names(end.rows), end.outcome.cause.unwrap_or_default())).collect()
+    }
+
+    #[tokio::test]
+    async fn recorded_tools_stand_for_servers_that_cannot_be_started_only_when_asked_for() {
+        for asked_for in [false, true] {
+            let ends = ends(asked_for).await;
+            let (instead, then): (_, &[&str]) =
+                if asked_for { (["listed"; 2], &["then"]) } else { (["unsupported", "needs-credentials"], &[]) };
+            let short: Vec<(&str, Vec<&str>)> =
+                ends.iter().map(|(reason, tools, _)| (reason.as_str(), tools.iter().map(String::as_str).collect())).collect();
+            let now = vec!["now"];
+            let expected = [
+                (instead[0], then.to_vec()),
+                (instead[1], then.to_vec()),
+                ("install-failed", vec![]),
+                ("ready", now),
+                ("needs-credentials", vec![]),
+            ];
+            assert_eq!(short, expected);
+            assert_eq!(ends[1].2.contains("not started (needs-credentials)"), asked_for, "{}", ends[1].2);
+            assert!(ends[1].2.contains("it wants `KEY`"));
+            assert_eq!(ends[3].2, "open: its marketplace recorded other tools: 2 gone, 1 new, 0 changed");
+        }
     }
 }

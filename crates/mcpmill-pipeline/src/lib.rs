@@ -11,6 +11,7 @@ pub mod export;
 pub mod filter;
 pub mod generate;
 pub mod harvest;
+mod listed;
 pub mod models;
 mod pick;
 pub mod policy;

@@ -371,7 +371,7 @@ impl MadeUp {
     }
 
     fn entry(&self, number: usize) -> Value {
-        let packages = self.package.map(|p| json!({ "registryType": if p % 2 == 0 { "npm" } else { "pypi" }, "identifier": if number % 2 == 0 { format!("pkg-{p}") } else { format!("Pkg-{p}") } }));
+        let packages = self.package.map(|p| json!({ "registryType": if p.is_multiple_of(2) { "npm" } else { "pypi" }, "identifier": if number.is_multiple_of(2) { format!("pkg-{p}") } else { format!("Pkg-{p}") } }));
         let remotes =
             self.remote.map(|r| json!({ "type": "streamable-http", "url": format!("https://host-{}.example/mcp/{r}", r % 7) }));
         let repository = self.repository.map(|r| json!({ "url": format!("https://github.com/owner-{}/repo-{r}", r % 50) }));

@@ -47,16 +47,14 @@ fn main() -> Result<()> {
         .env_remove("MCPMILL_CACHE_DIR")
         .spawn()?;
     let mut crawled = None;
-    let mut told = 0;
+    let (mut told, mut resident, mut processor) = (0, Vec::new(), 0.0);
     while child.try_wait()?.is_none() {
         let done = served.load(Ordering::Relaxed);
         if done * 4 / entries.max(1) > told {
             told = done * 4 / entries.max(1);
-            println!(
-                "{done} entries served after {:.1} s: {} MB resident",
-                started.elapsed().as_secs_f64(),
-                memory(child.id(), "VmRSS")
-            );
+            let now = memory(child.id(), "VmRSS");
+            println!("{done} entries served after {:.1} s: {now} MB resident", started.elapsed().as_secs_f64());
+            resident.push(now);
         }
         if done >= entries {
             crawled.get_or_insert_with(|| started.elapsed());
@@ -65,6 +63,7 @@ fn main() -> Result<()> {
         if peak > 0 {
             PEAK.store(peak, Ordering::Relaxed);
         }
+        processor = processor_seconds(child.id()).unwrap_or(processor);
         thread::sleep(Duration::from_millis(20));
     }
     let (whole, crawled) = (started.elapsed(), crawled.context("it ended before it had asked for all")?);
@@ -76,6 +75,12 @@ fn main() -> Result<()> {
         entries as f64 / whole.as_secs_f64(),
         PEAK.load(Ordering::Relaxed)
     );
+    if let [first, .., last] = resident[..] {
+        println!(
+            "from a quarter of the entries to all of them it grew by {} MB; it took {processor:.1} s of processor time",
+            last.saturating_sub(first)
+        );
+    }
     Ok(())
 }
 
@@ -134,6 +139,14 @@ fn entry(number: usize) -> Value {
         },
         "_meta": { "io.modelcontextprotocol.registry/official": { "status": "active", "isLatest": true, "publishedAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z" } },
     })
+}
+
+/// Processor time of a process; `None` when it is gone.
+fn processor_seconds(process: u32) -> Option<f64> {
+    let account = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // What follows the name, which may hold anything, in hundredths of a second.
+    let ticks = account.rsplit(')').next()?.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+    Some(ticks.sum::<f64>() / 100.0)
 }
 
 /// A line of the kernel's account of a process, in MB; 0 when it is gone.

@@ -90,6 +90,7 @@ pub struct Harvest {
     pub keep_installed: bool,
     pub remote: bool,
     pub probe_eras: bool,
+    pub listed_tools: bool,
     pub python: String,
 }
 

@@ -149,7 +149,7 @@ pub fn try_out(marketplace: &dyn Marketplace, name: &str, fixture: &Fixture) -> 
     };
     match whole(TREE) {
         // A configuration is one file, and a fixture may hold several.
-        (_, Some((reason, _))) if reason == "unreadable-file" => {
+        (_, Some(("unreadable-file", _))) => {
             let files = fixture.list(TREE).unwrap_or_default();
             told(name, &files.iter().map(|file| whole(&format!("{TREE}/{file}"))).collect::<Vec<_>>())
         }

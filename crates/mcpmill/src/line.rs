@@ -216,9 +216,13 @@ impl Line {
             concurrency: section.concurrency,
             max_pages: section.max_pages,
             max_tools: section.max_tools,
+            listed_tools: section.listed_tools,
             worlds,
         };
-        let knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
+        let mut knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
+        if section.listed_tools {
+            knobs["listed_tools"] = true.into();
+        }
         let files = ["marketplaces/worlds/", "marketplaces/locks/"];
         let print = self.fingerprint(Stage::Harvest, &knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
         let info = self

@@ -21,6 +21,9 @@ use serde_json::{Value, json};
 /// Planted in what marketplaces say; must be nowhere on the disk afterwards.
 const PLANTED: [&str; 3] = ["sk-plantedplantedplantedplanted01", "planted.person@host.example", "hunter2planted"];
 
+/// A path and the `Authorization` it was asked for with.
+type Asked = (String, Option<String>);
+
 /// A host on loopback: pages by path, and what was asked.
 #[derive(Clone)]
 struct Host {
@@ -28,7 +31,7 @@ struct Host {
     pages: Arc<Mutex<HashMap<String, (u16, String)>>>,
     asked: Arc<Mutex<Vec<String>>>,
     /// What was asked with which `Authorization`.
-    keys: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    keys: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Host {
@@ -312,7 +315,7 @@ fn a_key_that_is_optional_is_sent_when_it_is_there_and_to_its_host_alone() {
             ok(&mut command);
             let found: Vec<ServerRecord> = rows(&folder.run(), "1-discover");
             assert_eq!(found.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), [from]);
-            let sent = |host: &Host| -> Vec<(String, Option<String>)> { std::mem::take(&mut *host.keys.lock().unwrap()) };
+            let sent = |host: &Host| -> Vec<Asked> { std::mem::take(&mut *host.keys.lock().unwrap()) };
             let with = key.map(|key| format!("Bearer {key}"));
             for (asked, sent) in sent(&host) {
                 // Nobody needs a key for the rules.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -20,6 +21,14 @@ pub(super) struct Item {
     pub key: String,
     /// Hash of the entry as the marketplace has it, 16 hex digits.
     pub hash: String,
+}
+
+/// A [`Line`] of an entry that was read, by reference.
+#[derive(Serialize)]
+struct Kept<'a> {
+    key: &'a str,
+    hash: &'a str,
+    listing: &'a Listing,
 }
 
 /// The memory of one crawl. Without snapshots it remembers nothing and everything is new.
@@ -89,7 +98,7 @@ impl Memory {
     pub(super) fn keep(&mut self, item: &Item, listing: &Listing) {
         if self.works() {
             self.seen.insert(hashed(&item.key));
-            self.write(&Line { key: item.key.clone(), hash: item.hash.clone(), listing: Some(listing.clone()), entry: None });
+            self.write(&Kept { key: &item.key, hash: &item.hash, listing });
         }
     }
 
@@ -166,7 +175,7 @@ impl Memory {
         !self.head.declaration.is_empty()
     }
 
-    fn write(&mut self, line: &Line) {
+    fn write(&mut self, line: &impl Serialize) {
         if let (Some(next), Ok(text)) = (&mut self.next, serde_json::to_string(line)) {
             next.push(&text);
         }

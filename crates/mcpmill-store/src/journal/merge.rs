@@ -18,9 +18,10 @@ use crate::{
     parquet_file::{FileError, Layout, Values, Writer},
 };
 
-/// Files that are open at once. More parts are first merged into fewer, so that memory does not grow with the run.
+/// Files that are open at once, each with about a part's rows unpacked. More parts are first merged into fewer, so
+/// that memory does not grow with the run.
 /// Few in tests, which then merge over several levels without thousands of files.
-const OPEN_FILES: usize = if cfg!(test) { 3 } else { 32 };
+const OPEN_FILES: usize = if cfg!(test) { 3 } else { 16 };
 
 /// Merges a piece of all `numbers` into `target` and returns the number of rows.
 pub(super) fn merge<O: Artifact>(parts: &Parts, numbers: &[u32], piece: Piece, target: &Path) -> Result<u64, JournalError> {
