@@ -39,6 +39,22 @@ pub struct Package {
     pub args: Vec<String>,
 }
 
+impl Package {
+    /// What settings call it, whatever its version: `npm:@scope/name`, `pypi:name`.
+    pub fn key(&self) -> String {
+        match self.registry {
+            Registry::Npm => format!("npm:{}", self.name.to_lowercase()),
+            Registry::Pypi => format!("pypi:{}", pypi_name(&self.name)),
+        }
+    }
+}
+
+/// A package name of PyPI as PyPI compares it: small letters, one dash for every run of `-`, `_` and `.`.
+pub fn pypi_name(name: &str) -> String {
+    let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("-").to_ascii_lowercase()
+}
+
 /// A launch line in a form that is not understood.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("failed to parse launch line `{line}`: {why}")]
@@ -376,6 +392,12 @@ mod tests {
         let error = line(text).unwrap_err();
         assert!(error.why.contains(why), "{error}");
         assert!(error.to_string().starts_with("failed to parse launch line `"), "{error}");
+    }
+
+    #[test]
+    fn settings_call_a_package_by_its_registry_and_name() {
+        assert_eq!(line("npx -y @Scope/Pkg@1.2.3 x").unwrap().key(), "npm:@scope/pkg");
+        assert_eq!(line("uvx --from Acme\u{b7}\u{b7}Parcel.MCP==1 tool").unwrap().key(), "pypi:acme-parcel-mcp");
     }
 
     #[test]

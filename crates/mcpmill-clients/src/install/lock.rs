@@ -1,5 +1,7 @@
 //! Lock files: what a package's installation consists of, by version and hash.
 
+use std::collections::BTreeSet;
+
 use mcpmill_core::{
     canonical::sha256_hex,
     launch::{Package, Registry},
@@ -44,12 +46,62 @@ impl Lock {
         sha256_hex(format!("{}\n{}", sha256_hex(a), sha256_hex(b)))
     }
 
+    /// The lock without optional dependencies that it does not pin itself: npm leaves out of a lock what a
+    /// registry does not have for another system, and then refuses the lock for it.
+    pub(super) fn tidied(self) -> Self {
+        match self {
+            Self::Npm { package, lock } => {
+                let lock = without_unpinned(&lock).unwrap_or(lock);
+                Self::Npm { package, lock }
+            }
+            pypi @ Self::Pypi { .. } => pypi,
+        }
+    }
+
+    /// The packages that it has built from source.
+    pub(super) fn from_source(&self) -> Vec<String> {
+        let Self::Pypi { requirements, .. } = self else { return Vec::new() };
+        let named = requirements.lines().filter_map(|line| line.trim_start().strip_prefix("--no-binary"));
+        named.map(|name| name.trim_matches(['=', ' ', '\t']).to_owned()).collect()
+    }
+
     /// Its files by name.
     pub(super) fn files(&self) -> [(&'static str, &str); 2] {
         match self {
             Self::Npm { package, lock } => [("package.json", package), ("package-lock.json", lock)],
             Self::Pypi { input, requirements } => [("requirements.in", input), ("requirements.txt", requirements)],
         }
+    }
+}
+
+/// The lock without optional dependencies of which it holds no version; `None` when there are none.
+fn without_unpinned(lock: &str) -> Option<String> {
+    let mut read: Value = serde_json::from_str(lock).ok()?;
+    let packages = read["packages"].as_object_mut()?;
+    let pinned: BTreeSet<String> = packages.keys().cloned().collect();
+    let mut left_out = false;
+    for (path, entry) in packages {
+        let Some(optional) = entry.get_mut("optionalDependencies").and_then(Value::as_object_mut) else { continue };
+        let before = optional.len();
+        optional.retain(|name, _| is_found(&pinned, path, name));
+        left_out |= optional.len() < before;
+    }
+    left_out.then(|| format!("{read:#}\n"))
+}
+
+/// Whether what the package at `path` calls `name` is among these, found as Node finds it: in its own
+/// `node_modules`, or in one further out.
+fn is_found(pinned: &BTreeSet<String>, path: &str, name: &str) -> bool {
+    let mut folder = path;
+    loop {
+        let there = if folder.is_empty() { format!("node_modules/{name}") } else { format!("{folder}/node_modules/{name}") };
+        if pinned.contains(&there) {
+            return true;
+        }
+        if folder.is_empty() {
+            return false;
+        }
+        folder = folder.rfind("/node_modules/").map_or("", |at| &folder[..at]);
     }
 }
 
@@ -134,6 +186,32 @@ mod tests {
         assert!(lock.fits(&package("uvx --with mcp<2 my-pkg")));
         assert!(!lock.fits(&package("uvx my-pkg==1.0")));
         assert!(!lock.fits(&package("uvx --with mcp<2 my-pkg==1.1")));
+    }
+
+    #[test]
+    fn what_npm_left_out_of_its_own_lock_is_left_out_of_its_entries() {
+        let lock = serde_json::json!({ "packages": {
+            "": { "dependencies": { "a": "1" } },
+            "node_modules/a": { "optionalDependencies": { "b": "1", "c": "1", "gone": "1" } },
+            "node_modules/a/node_modules/b": { "optionalDependencies": { "c": "1", "@s/gone": "1" } },
+            "node_modules/c": { "version": "1" },
+        }});
+        let untidy = Lock::Npm { package: "{}".into(), lock: lock.to_string() };
+        let Lock::Npm { lock: text, .. } = untidy.clone().tidied() else { panic!() };
+        let read: Value = serde_json::from_str(&text).unwrap();
+        let optional = |path: &str| read["packages"][path]["optionalDependencies"].clone();
+        assert_eq!(optional("node_modules/a"), serde_json::json!({"b": "1", "c": "1"}));
+        assert_eq!(optional("node_modules/a/node_modules/b"), serde_json::json!({"c": "1"}));
+        let tidy = untidy.tidied();
+        assert_eq!(tidy.clone().tidied(), tidy, "a tidy lock keeps its hash");
+    }
+
+    #[test]
+    fn a_lock_says_what_it_builds() {
+        let lock = |requirements: &str| Lock::Pypi { input: "x".into(), requirements: requirements.into() };
+        let built = lock("--no-binary uuid\n--no-binary=:all:\n--only-binary :all:\n\nuuid==1 --hash=sha256:0\n");
+        assert_eq!(built.from_source(), ["uuid", ":all:"]);
+        assert!(lock("uuid==1 --hash=sha256:0\n").from_source().is_empty());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Installing servers: each package into a folder of its own, in the cage, from a lock.
 //!
 //! An installer has the network but no secrets and no view of HOME. It runs no code of the packages:
-//! npm's scripts are off and Python packages come as wheels only. Everything is pinned by version
-//! and hash; where no lock is given, one is made first and kept beside the installation.
+//! npm's scripts are off and Python packages come as wheels only, but for those that the user lets be built
+//! from source. Everything is pinned by version and hash; where no lock is given, one is made first and kept
+//! beside the installation.
 
 mod error;
 mod lock;
+mod packages;
 mod program;
 mod prune;
 mod steps;
@@ -27,6 +29,7 @@ use tokio::sync::Semaphore;
 
 pub use error::{InstallError, InstallErrorKind};
 pub use lock::Lock;
+pub use packages::{PackageSettings, Packages, Sources};
 pub use prune::{Pruned, prune_installations, prune_packages};
 
 use crate::{
@@ -86,6 +89,7 @@ pub struct Installer {
     locks: Arc<Vec<Lock>>,
     offline: bool,
     python: Option<String>,
+    packages: Arc<Packages>,
     turns: Arc<Semaphore>,
 }
 
@@ -100,13 +104,14 @@ impl Installer {
             locks: Arc::default(),
             offline: false,
             python: None,
+            packages: Arc::default(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 
     /// Locks to install from; the first one that fits a package is used.
     pub fn with_locks(mut self, locks: Vec<Lock>) -> Self {
-        self.locks = Arc::new(locks);
+        self.locks = Arc::new(locks.into_iter().map(Lock::tidied).collect());
         self
     }
 
@@ -119,6 +124,12 @@ impl Installer {
     /// The version of Python for packages that ask for none (`3.12`); otherwise what `python3` is.
     pub fn with_python(mut self, version: Option<String>) -> Self {
         self.python = version;
+        self
+    }
+
+    /// Settings of single packages.
+    pub fn with_packages(mut self, packages: Packages) -> Self {
+        self.packages = Arc::new(packages);
         self
     }
 
@@ -191,12 +202,9 @@ impl Installer {
             folder: &folder,
             package,
             interpreter: &interpreter,
+            sources: &packages::settings_of(&self.packages, package).sources,
         };
-        let lock = match given.cloned().or_else(|| kept_lock(package.registry, &folder)) {
-            Some(lock) => lock,
-            None => site.make_lock().await?,
-        };
-        let installation = site.install(&lock).await?;
+        let (lock, installation) = site.work(given).await?;
         let ready = Ready { fingerprint: fingerprint(&lock, &interpreter), installation };
         let text = serde_json::to_string_pretty(&ready).map_err(std::io::Error::other)?;
         fs::write(folder.join("ready.partial"), text)?;
@@ -209,7 +217,8 @@ impl Installer {
         let (found, name) = match package.registry {
             Registry::Npm => (host.node.clone(), "Node.js".to_owned()),
             Registry::Pypi => {
-                let wanted = package.python.as_deref().or(self.python.as_deref());
+                let own = packages::settings_of(&self.packages, package).python;
+                let wanted = package.python.as_deref().or(own.as_deref()).or(self.python.as_deref());
                 (host.python(wanted).await, format!("Python{}", wanted.map(|version| format!(" {version}")).unwrap_or_default()))
             }
         };
@@ -263,8 +272,8 @@ fn folder_name(package: &Package, interpreter: &Interpreter) -> String {
 /// The lock that an earlier attempt made or was given.
 fn kept_lock(registry: Registry, folder: &Path) -> Option<Lock> {
     let read = |name: &str| fs::read_to_string(folder.join("lock").join(name)).ok();
-    match registry {
-        Registry::Npm => Some(Lock::Npm { package: read("package.json")?, lock: read("package-lock.json")? }),
-        Registry::Pypi => Some(Lock::Pypi { input: read("requirements.in")?, requirements: read("requirements.txt")? }),
-    }
+    Some(match registry {
+        Registry::Npm => Lock::Npm { package: read("package.json")?, lock: read("package-lock.json")? }.tidied(),
+        Registry::Pypi => Lock::Pypi { input: read("requirements.in")?, requirements: read("requirements.txt")? },
+    })
 }

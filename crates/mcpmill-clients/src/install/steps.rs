@@ -1,6 +1,7 @@
 //! The steps of an installation, each one program in the cage.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -9,16 +10,18 @@ use std::{
 use mcpmill_core::{
     edge::{Bind, Confined, Limits, Process, ProcessEnd},
     launch::{Package, Registry},
+    text::clipped,
 };
 
 use super::{
-    InstallErrorKind, Installation, PREFIX, kept_lock,
+    InstallErrorKind, Installation, PREFIX, Sources, kept_lock,
     lock::{Lock, npm_manifest, pypi_input},
+    packages::without_wheel,
     program,
 };
 use crate::{
     assets::{AssetId, Assets, tail},
-    cage::{Cage, Interpreter},
+    cage::{Cage, Interpreter, remove_tree},
 };
 
 /// Where the installer's cache is inside the cage.
@@ -28,7 +31,9 @@ const UV: &str = "/opt/uv";
 /// Bytes an installation may take.
 const DISK_BYTES: u64 = 2 << 30;
 /// Characters of an installer's complaint that are kept.
-const COMPLAINT: usize = 2000;
+const COMPLAINT: usize = 4000;
+/// Packages of one server that are built from source; each may bring in another.
+const MOST_BUILT: usize = 32;
 /// What an installer may use.
 const LIMITS: Limits =
     Limits { wall: Duration::from_secs(15 * 60), output_bytes: 4 << 20, memory_bytes: 2 << 30, processes: 512 };
@@ -41,11 +46,27 @@ pub(super) struct Site<'a> {
     pub(super) folder: &'a Path,
     pub(super) package: &'a Package,
     pub(super) interpreter: &'a Interpreter,
+    pub(super) sources: &'a Sources,
 }
 
 impl Site<'_> {
+    /// Installs from the lock that is given or kept, or from one that is made first.
+    pub(super) async fn work(&self, given: Option<&Lock>) -> Result<(Lock, Installation), InstallErrorKind> {
+        let locked_and_installed = async {
+            let lock = match given.cloned().or_else(|| kept_lock(self.package.registry, self.folder)) {
+                Some(lock) => lock,
+                None => self.make_lock().await?,
+            };
+            let installation = self.install(&lock).await?;
+            Ok((lock, installation))
+        };
+        let done = locked_and_installed.await;
+        remove_tree(&self.build_cache())?;
+        done
+    }
+
     /// Makes a lock with the newest versions that fit, and keeps it.
-    pub(super) async fn make_lock(&self) -> Result<Lock, InstallErrorKind> {
+    async fn make_lock(&self) -> Result<Lock, InstallErrorKind> {
         let folder = self.folder.join("lock");
         empty(&folder)?;
         match self.package.registry {
@@ -56,18 +77,47 @@ impl Site<'_> {
             }
             Registry::Pypi => {
                 fs::write(folder.join("requirements.in"), pypi_input(self.package))?;
-                let python = self.interpreter.program.to_string_lossy().into_owned();
-                let args =
-                    ["pip", "compile", "--generate-hashes", "--no-header", "--no-annotate", "--only-binary", ":all:", "--python"];
-                let files = ["requirements.in", "-o", "requirements.txt"];
-                self.uv("uv pip compile", &[args.as_slice(), &[&python], &files].concat(), &folder).await?;
+                self.compile(&folder).await?;
             }
         }
         kept_lock(self.package.registry, self.folder).ok_or_else(|| InstallErrorKind::Lock("the installer wrote none".to_owned()))
     }
 
+    /// Resolves `requirements.in`. What has no wheel is asked for as source in another round, if it may be.
+    async fn compile(&self, folder: &Path) -> Result<(), InstallErrorKind> {
+        let python = text(&self.interpreter.program);
+        let mut built = BTreeSet::new();
+        loop {
+            let mut args = vec!["pip", "compile", "--generate-hashes", "--no-header", "--no-annotate", "--only-binary", ":all:"];
+            args.extend(["--python", &python, "requirements.in", "-o", "requirements.txt"]);
+            if !built.is_empty() {
+                args.push("--emit-build-options");
+            }
+            args.extend(built.iter().flat_map(|name: &String| ["--no-binary", name]));
+            let Err(failure) = self.uv("uv pip compile", &args, folder, !built.is_empty()).await else { return Ok(()) };
+            let InstallErrorKind::Failed { stderr, .. } = &failure else { return Err(failure) };
+            let lacking: BTreeSet<String> = without_wheel(stderr).difference(&built).cloned().collect();
+            if lacking.is_empty() || built.len() > MOST_BUILT {
+                return Err(failure);
+            }
+            self.may_build(lacking.iter(), stderr)?;
+            built.extend(lacking);
+        }
+    }
+
+    /// Whether these may be built from source.
+    fn may_build<'b>(&self, names: impl Iterator<Item = &'b String>, said: &str) -> Result<(), InstallErrorKind> {
+        let packages: Vec<String> = names.filter(|name| !self.sources.allow(name)).cloned().collect();
+        match packages.is_empty() {
+            true => Ok(()),
+            false => Err(InstallErrorKind::SourceOnly { packages, key: self.package.key(), stderr: said.to_owned() }),
+        }
+    }
+
     /// Installs from a lock into an empty prefix and finds the program.
-    pub(super) async fn install(&self, lock: &Lock) -> Result<Installation, InstallErrorKind> {
+    async fn install(&self, lock: &Lock) -> Result<Installation, InstallErrorKind> {
+        let built = lock.from_source();
+        self.may_build(built.iter(), "its lock says so")?;
         let (kept, prefix) = (self.folder.join("lock"), self.folder.join("prefix"));
         fs::create_dir_all(&kept)?;
         empty(&prefix)?;
@@ -77,8 +127,14 @@ impl Site<'_> {
         }
         match self.package.registry {
             Registry::Npm => self.install_npm(prefix).await,
-            Registry::Pypi => self.install_pypi(prefix).await,
+            Registry::Pypi => self.install_pypi(prefix, !built.is_empty()).await,
         }
+    }
+
+    /// The cache of an installer that runs code of packages: that code could put something into what others
+    /// are installed from.
+    fn build_cache(&self) -> PathBuf {
+        self.folder.join("build-cache")
     }
 
     async fn install_npm(&self, prefix: PathBuf) -> Result<Installation, InstallErrorKind> {
@@ -92,13 +148,13 @@ impl Site<'_> {
         Ok(self.installation(command, Vec::new(), prefix))
     }
 
-    async fn install_pypi(&self, prefix: PathBuf) -> Result<Installation, InstallErrorKind> {
+    async fn install_pypi(&self, prefix: PathBuf, builds: bool) -> Result<Installation, InstallErrorKind> {
         let venv = prefix.join("venv");
         let (python, own) = (text(&self.interpreter.program), inside(&prefix, &venv.join("bin/python")));
-        self.uv("uv venv", &["venv", "--no-project", "--python", &python, "venv"], &prefix).await?;
+        self.uv("uv venv", &["venv", "--no-project", "--python", &python, "venv"], &prefix, false).await?;
         let args = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--compile-bytecode"];
         let target = ["--python", &own, "-r", "requirements.txt"];
-        self.uv("uv pip install", &[args.as_slice(), &target].concat(), &prefix).await?;
+        self.uv("uv pip install", &[args.as_slice(), &target].concat(), &prefix, builds).await?;
         let command = match self.package.bin.as_deref() {
             Some("python" | "python3") => vec![own],
             _ => {
@@ -132,10 +188,10 @@ impl Site<'_> {
         self.step(step, command.iter().map(|&part| part.to_owned()).collect(), workdir, &cache, &env, None).await
     }
 
-    async fn uv(&self, step: &'static str, args: &[&str], workdir: &Path) -> Result<(), InstallErrorKind> {
+    async fn uv(&self, step: &'static str, args: &[&str], workdir: &Path, builds: bool) -> Result<(), InstallErrorKind> {
         let uv = self.assets.fetch(AssetId::Uv).await?;
         let uv = fs::canonicalize(uv)?;
-        let cache = self.cache.join("uv");
+        let cache = if builds { self.build_cache() } else { self.cache.join("uv") };
         let env = [
             ("UV_CACHE_DIR", CACHE.to_owned()),
             ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
@@ -184,8 +240,18 @@ impl Site<'_> {
             ProcessEnd::TooMuchDisk => "too much disk used".to_owned(),
         };
         let said = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
-        Err(InstallErrorKind::Failed { step, end, stderr: tail(said, COMPLAINT) })
+        Err(InstallErrorKind::Failed { step, end, stderr: ends(said, COMPLAINT) })
     }
+}
+
+/// The beginning and the end of a text: what is wrong stands in the one with npm, in the other with uv.
+fn ends(text: &str, most: usize) -> String {
+    let text = text.trim();
+    let half = most / 2;
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    format!("{}\n{}", clipped(text, half), tail(text, half))
 }
 
 /// An empty folder, whatever a half-finished attempt left there.
@@ -203,4 +269,15 @@ fn inside(prefix: &Path, path: &Path) -> String {
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_of_a_complaint_are_kept() {
+        assert_eq!(ends(" short \n", 10), "short");
+        assert_eq!(ends("beginning, middle and end", 10), "begin…\nd end");
+    }
 }

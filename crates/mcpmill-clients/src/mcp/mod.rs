@@ -211,7 +211,7 @@ impl CagedConnector {
         let env = self.environment(server)?;
         let installed = self.installer.install(&package).await.map_err(|e| Failure {
             stderr: e.stderr().map(str::to_owned),
-            ..Failure::new(HarvestOutcome::InstallFailed, e.to_string())
+            ..Failure::new(HarvestOutcome::InstallFailed, e.with_hint())
         })?;
         let Installation { mut command, env: own, .. } = installed.clone();
         command.extend(package.args.iter().map(|arg| filled(arg, &env)));

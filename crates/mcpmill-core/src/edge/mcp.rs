@@ -22,7 +22,25 @@ pub trait Connector: Send + Sync {
     async fn connect(&self, server: &ServerRecord, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError>;
 }
 
-/// The files a server's disposable folder starts with.
+/// What a running server reaches of the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// Nothing: it has an empty network of its own.
+    #[default]
+    None,
+    /// All that this machine reaches: the internet, the local network, and services on its loopback.
+    Full,
+}
+
+impl Network {
+    /// Whether it is none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+/// What a server is given of the world: the files its disposable folder starts with, and the network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorldSpec {
     /// Relative path to content.
@@ -33,6 +51,13 @@ pub struct WorldSpec {
     /// What a person would know of it, for prompts (`a table \`orders\` in shop.db`).
     #[serde(default)]
     pub at_hand: Vec<String>,
+    /// What it reaches of the network. Never read from a seed: a seed is files.
+    #[serde(default, skip_deserializing, skip_serializing_if = "Network::is_none")]
+    pub network: Network,
+    /// Whether it sees a copy of its own package that it may write to. How it is started, and no part of
+    /// what it is asked.
+    #[serde(skip)]
+    pub writable_package: bool,
 }
 
 /// A server that could not be connected to.
@@ -97,6 +122,9 @@ pub struct ServerInfo {
     /// What had to be added to its launch line for it to start (`--with mcp<2`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
+    /// What it reached of the network while it ran.
+    #[serde(default, skip_serializing_if = "Network::is_none")]
+    pub network: Network,
 }
 
 /// One page of tools.

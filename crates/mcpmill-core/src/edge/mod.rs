@@ -12,7 +12,7 @@ pub use chat::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Fini
 pub use embed::{EmbedError, Embedder, RecordedEmbedder, cosine};
 pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Recorded, Recorder, StoreError, Stored};
 pub use fetch::{Fetch, FetchError, FetchErrorKind, FetchRequest, KeyHeader, Page};
-pub use mcp::{ConnectError, Connector, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner, WorldSpec};
+pub use mcp::{ConnectError, Connector, Network, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner, WorldSpec};
 pub use process::{Bind, Confined, Limits, Process, ProcessEnd, ProcessError, ProcessOutput};
 
 use std::time::Duration;

@@ -28,7 +28,7 @@ pub struct Confined {
     pub env: Vec<(String, String)>,
     /// Working folder inside the cage.
     pub workdir: Option<PathBuf>,
-    /// True for installers only.
+    /// Whether it has the network of this machine: installers, and servers whose policy says so.
     pub network: bool,
     /// What it may use.
     pub limits: Limits,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mcpmill_core::{
-    launch::{self, Registry},
+    launch,
     record::{Launch, ServerRecord},
 };
 use url::Url;
@@ -38,17 +38,9 @@ fn form(launch: &Launch) -> Option<String> {
 }
 
 fn package(package: &launch::Package) -> String {
-    let name = match package.registry {
-        Registry::Npm => format!("npm:{}", package.name.to_lowercase()),
-        Registry::Pypi => format!("pypi:{}", pep503(&package.name)),
-    };
+    let name = package.key();
     // One package may hold several servers, each a program of its own.
     package.bin.as_ref().filter(|bin| **bin != package.name).map_or_else(|| name.clone(), |bin| format!("{name}#{bin}"))
-}
-
-/// Runs of `-`, `_` and `.` are one `-`.
-fn pep503(name: &str) -> String {
-    name.to_lowercase().split(['-', '_', '.']).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 /// An address without what does not tell servers apart.
@@ -225,7 +217,6 @@ mod tests {
 
     #[test]
     fn names_and_addresses_are_normalised() {
-        assert_eq!(pep503("Acme__Parcel.MCP"), "acme-parcel-mcp");
         let forms = [
             "git+https://github.com/Acme/Parcel.git",
             "git@github.com:acme/parcel.git",

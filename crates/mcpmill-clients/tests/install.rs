@@ -1,0 +1,58 @@
+//! Installing real packages: what has no wheel is built only for those who are let.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail here")]
+
+mod common;
+
+use std::{fs, path::Path};
+
+use common::{assets, cage};
+use mcpmill_clients::install::{InstallErrorKind, Installer, PackageSettings, Packages, Sources};
+use mcpmill_core::launch::{self, Package};
+
+/// Small, and published as source only.
+const SOURCE_ONLY: [&str; 2] = ["--from", "docopt==0.6.2"];
+
+fn package() -> Package {
+    let args: Vec<String> = SOURCE_ONLY.iter().chain(&["python"]).map(|&arg| arg.to_owned()).collect();
+    launch::parse("uvx", &args).unwrap()
+}
+
+async fn installer(cache: &Path, sources: Sources) -> Installer {
+    let settings = PackageSettings { sources, ..PackageSettings::default() };
+    Installer::new(cage().await, assets(), cache).with_packages(Packages::from([("pypi:docopt".to_owned(), settings)]))
+}
+
+fn locked(cache: &Path) -> String {
+    let mut locks =
+        fs::read_dir(cache.join("servers")).unwrap().flatten().map(|entry| entry.path().join("lock/requirements.txt"));
+    fs::read_to_string(locks.find(|path| path.exists()).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn source_is_built_for_those_who_are_let_and_the_lock_says_so() {
+    let cache = tempfile::tempdir().unwrap();
+    let error = installer(cache.path(), Sources::None).await.install(&package()).await.unwrap_err();
+    let InstallErrorKind::SourceOnly { packages, key, .. } = &error.kind else { panic!("{error}") };
+    assert_eq!((packages.as_slice(), key.as_str()), (&["docopt".to_owned()][..], "pypi:docopt"));
+    assert!(error.with_hint().ends_with(r#""pypi:docopt" = { sdist = ["docopt"] }"#), "{}", error.with_hint());
+
+    let other = installer(cache.path(), Sources::named(["something-else"])).await.install(&package()).await;
+    assert!(matches!(other.unwrap_err().kind, InstallErrorKind::SourceOnly { .. }));
+
+    let installed = installer(cache.path(), Sources::All).await.install(&package()).await.unwrap();
+    let text = locked(cache.path());
+    assert!(
+        text.contains("--no-binary docopt") && text.contains("--only-binary :all:") && text.contains("--hash=sha256:"),
+        "{text}"
+    );
+    // What a build could have written to is nobody else's.
+    assert!(!installed.prefix.parent().unwrap().join("build-cache").exists());
+
+    // A lock that builds needs the setting too: it may have come from somebody else.
+    let allowed = installer(cache.path(), Sources::named(["Docopt"])).await;
+    allowed.discard(&package()).await;
+    let error = installer(cache.path(), Sources::None).await.install(&package()).await.unwrap_err();
+    assert!(matches!(error.kind, InstallErrorKind::SourceOnly { .. }), "{error}");
+    allowed.install(&package()).await.unwrap();
+}
