@@ -74,7 +74,7 @@ impl Bounds {
         let folders = self.folders.clone();
         let walked = tokio::task::spawn_blocking(move || {
             let start = Instant::now();
-            let bytes = folders.iter().fold(0, |sum: u64, folder| sum.saturating_add(disk_usage(folder)));
+            let bytes = folders.iter().fold(0, |sum: u64, folder| sum.saturating_add(disk_usage(folder).unwrap_or(u64::MAX)));
             (bytes, start.elapsed())
         });
         walked.await.unwrap_or_default()
@@ -198,14 +198,14 @@ fn state(process: i32) -> Option<char> {
     line.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Bytes a folder takes, links not followed. A folder that was closed to us is opened again, it is ours;
-/// one that stays closed, or a path too long to be looked at, hides what it holds and counts as too much.
-fn disk_usage(folder: &Path) -> u64 {
+/// Bytes a folder takes, links not followed; 0 when there is none. A folder that was closed to us is opened
+/// again, it is ours. `None` when one stays closed, or a path is too long to be looked at: what it holds is hidden.
+pub(crate) fn disk_usage(folder: &Path) -> Option<u64> {
     let mut sum: u64 = 0;
     let mut open = vec![folder.to_owned()];
     while let Some(path) = open.pop() {
         if path.as_os_str().len() > LONGEST_PATH {
-            return u64::MAX;
+            return None;
         }
         let Ok(meta) = fs::symlink_metadata(&path) else { continue };
         sum = sum.saturating_add((meta.blocks() * 512).max(LEAST_BLOCK));
@@ -215,10 +215,10 @@ fn disk_usage(folder: &Path) -> u64 {
         match fs::read_dir(&path).or_else(|_| reopened(&path)) {
             Ok(entries) => open.extend(entries.flatten().map(|entry| entry.path())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(_) => return u64::MAX,
+            Err(_) => return None,
         }
     }
-    sum
+    Some(sum)
 }
 
 fn reopened(path: &Path) -> std::io::Result<fs::ReadDir> {
@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn empty_files_count() {
         let folder = tempfile::tempdir().unwrap();
-        let before = disk_usage(folder.path());
+        let before = disk_usage(folder.path()).unwrap();
         for i in 0..10 {
             fs::write(folder.path().join(i.to_string()), "").unwrap();
         }
-        assert!(disk_usage(folder.path()) >= before + 10 * LEAST_BLOCK);
+        assert!(disk_usage(folder.path()).unwrap() >= before + 10 * LEAST_BLOCK);
     }
 }

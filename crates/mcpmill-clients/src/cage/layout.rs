@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use mcpmill_core::edge::Confined;
+use mcpmill_core::edge::{Bind, Confined};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::{HOME, Host, Interpreter, outside::Outside};
@@ -36,6 +36,16 @@ const ETC: [&str; 11] = [
 const ETC_NETWORK: [&str; 4] = ["resolv.conf", "nsswitch.conf", "hosts", "gai.conf"];
 /// Bytes of each private folder in memory.
 const TMP_BYTES: u64 = 256 << 20;
+
+/// Where an overlay keeps what is written, and where it prepares it.
+const WRITTEN: &str = "written";
+const WORK: &str = "work";
+
+/// Makes `folder`, which is empty, fit to be a writable bind over a read-only one at the same place.
+pub(crate) fn make_overlay(folder: &Path) -> io::Result<()> {
+    fs::create_dir(folder.join(WRITTEN))?;
+    fs::create_dir(folder.join(WORK))
+}
 
 /// Arguments of bubblewrap and the descriptors they name.
 pub(super) struct Layout {
@@ -162,7 +172,16 @@ impl Layout {
         let mut binds: Vec<_> = program.binds.iter().collect();
         // Outer folders first, or they would hide inner ones.
         binds.sort_by_key(|bind| bind.inside.components().count());
-        for bind in binds {
+        for &bind in &binds {
+            let other = binds.iter().find(|other| other.inside == bind.inside && other.writable != bind.writable);
+            match (other, bind.writable) {
+                (Some(_), false) => continue,
+                (Some(below), true) => {
+                    self.overlay(&below.host, bind);
+                    continue;
+                }
+                (None, _) => {}
+            }
             if !bind.writable && bind.host == bind.inside {
                 self.show(&bind.host);
                 continue;
@@ -170,6 +189,13 @@ impl Layout {
             let flag = if bind.writable { "--bind" } else { "--ro-bind" };
             self.push([OsStr::new(flag), bind.host.as_os_str(), bind.inside.as_os_str()]);
         }
+    }
+
+    /// What lies below, with everything that is written going elsewhere.
+    fn overlay(&mut self, below: &Path, over: &Bind) {
+        let (written, work) = (over.host.join(WRITTEN), over.host.join(WORK));
+        self.push([OsStr::new("--overlay-src"), below.as_os_str()]);
+        self.push([OsStr::new("--overlay"), written.as_os_str(), work.as_os_str(), over.inside.as_os_str()]);
     }
 
     fn environment(&mut self, program: &Confined, host: &Host, outside: Option<&Outside>) {

@@ -1,7 +1,7 @@
 //! The cage: every third-party program runs in bubblewrap and sees of the host only what is listed.
 //!
 //! Own user, PID, IPC, UTS and cgroup namespaces, a network namespace of its own unless an
-//! installer runs, uid 1000 inside, no capabilities, a read-only root, private HOME and TMP of
+//! installer runs or a server whose policy lets it out, uid 1000 inside, no capabilities, a read-only root, private HOME and TMP of
 //! bounded size, and an environment from an allow-list. A watchdog bounds what the process tree
 //! uses. The end of a caged program is the end of everything it started.
 
@@ -22,10 +22,12 @@ use std::{
     time::Duration,
 };
 
-use mcpmill_core::edge::{Confined, Limits, Process, ProcessEnd};
+use mcpmill_core::edge::{Bind, Confined, Limits, Process, ProcessEnd};
 
+pub(crate) use bounds::disk_usage;
 pub use error::{CageError, CageErrorKind};
 pub use host::{Host, Interpreter};
+pub(crate) use layout::make_overlay;
 pub use outside::npm_registry;
 pub use removal::remove_tree;
 pub use run::Input;
@@ -55,6 +57,7 @@ pub struct Cage {
     host: Arc<Host>,
     spawner: Arc<Spawner>,
     outside: Arc<tokio::sync::OnceCell<Outside>>,
+    overlays: Arc<tokio::sync::OnceCell<bool>>,
     disk_bytes: u64,
 }
 
@@ -110,7 +113,14 @@ impl Cage {
     fn new(wall: Wall, host: Host) -> Result<Self, CageError> {
         let spawner =
             Spawner::of_process().map_err(|e| CageError::new(CageErrorKind::Broken, format!("no thread can be started: {e}")))?;
-        Ok(Self { wall, host: Arc::new(host), spawner, outside: Arc::default(), disk_bytes: DISK_BYTES })
+        Ok(Self {
+            wall,
+            host: Arc::new(host),
+            spawner,
+            outside: Arc::default(),
+            overlays: Arc::default(),
+            disk_bytes: DISK_BYTES,
+        })
     }
 
     /// The same cage with another bound on what a program may add to its writable folders.
@@ -151,6 +161,35 @@ impl Cage {
         }
         let detail = format!("its test ended with {:?} and printed `{}{}`", output.end, output.stdout, output.stderr);
         Err(CageError::new(CageErrorKind::Broken, detail))
+    }
+
+    /// Variables that tell installers where packages come from.
+    pub(crate) async fn registries(&self) -> &[(String, String)] {
+        &self.outside.get_or_init(Outside::discover).await.registries
+    }
+
+    /// Whether a program can be given a writable view of a read-only folder, with what it writes kept below
+    /// `scratch`: a matter of bubblewrap (0.11), of the kernel and of the file system. Tried once.
+    pub(crate) async fn has_overlays(&self, scratch: &Path) -> bool {
+        *self.overlays.get_or_init(|| async { self.try_overlay(scratch).await.unwrap_or_default() }).await
+    }
+
+    async fn try_overlay(&self, scratch: &Path) -> std::io::Result<bool> {
+        let root = tempfile::tempdir_in(scratch)?;
+        let (below, over, inside) = (root.path().join("below"), root.path().join("over"), Path::new("/opt/tried"));
+        std::fs::create_dir(&below)?;
+        std::fs::write(below.join("there"), "as it was")?;
+        std::fs::create_dir(&over)?;
+        make_overlay(&over)?;
+        let mut program = small("a test of overlays", &["/bin/sh", "-c", "cd /opt/tried && echo changed > there && mkdir made"]);
+        program.binds = vec![
+            Bind { host: below.clone(), inside: inside.to_owned(), writable: false },
+            Bind { host: over, inside: inside.to_owned(), writable: true },
+        ];
+        let worked = self.run(&program).await.is_ok_and(|output| output.end == ProcessEnd::Exited(0));
+        let unchanged = std::fs::read_to_string(below.join("there"))? == "as it was" && !below.join("made").exists();
+        remove_tree(root.path())?;
+        Ok(worked && unchanged)
     }
 
     /// Whether there is a bubblewrap that knows the options used here.

@@ -19,11 +19,14 @@ pub async fn npm_registry() -> Option<String> {
     npm_value(ask(Path::new("npm"), &["config", "get", "registry"]).await).filter(|address| !carries_user_info(address))
 }
 
-/// What an installer gets of the host's network settings. It holds no secret: an address with user
-/// information is left out.
+/// What a program with the network gets of the host's network settings. It holds no secret: an address with
+/// user information is left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Outside {
+    /// Proxies and certificates.
     pub(super) env: Vec<(String, String)>,
+    /// Where packages come from, for installers.
+    pub(super) registries: Vec<(String, String)>,
     pub(super) files: Vec<PathBuf>,
 }
 
@@ -49,12 +52,8 @@ impl Outside {
             ("UV_DEFAULT_INDEX", index.as_deref()),
             ("UV_INDEX", extra.as_deref()),
         ];
-        for (name, value) in addresses {
-            found.address(name, value);
-        }
-        for name in PROXY_VARIABLES {
-            found.address(name, variable(name).as_deref());
-        }
+        found.registries.extend(addresses.into_iter().filter_map(|(name, value)| open(name, value)));
+        found.env.extend(PROXY_VARIABLES.into_iter().filter_map(|name| open(name, variable(name).as_deref())));
         let any_ca = CA_VARIABLES
             .iter()
             .find_map(|name| variable(name))
@@ -73,12 +72,12 @@ impl Outside {
         found.files.dedup();
         found
     }
+}
 
-    fn address(&mut self, name: &str, value: Option<&str>) {
-        if let Some(value) = value.filter(|value| !value.split_whitespace().any(carries_user_info)) {
-            self.env.push((name.to_owned(), value.to_owned()));
-        }
-    }
+/// A variable of addresses, when none of them carries a secret.
+fn open(name: &str, value: Option<&str>) -> Option<(String, String)> {
+    let value = value.filter(|value| !value.split_whitespace().any(carries_user_info))?;
+    Some((name.to_owned(), value.to_owned()))
 }
 
 /// Whether an address holds a user name or a password before its host.
@@ -114,8 +113,9 @@ mod tests {
         assert!(!carries_user_info("https://host/@scope/simple"));
         let pip = "global.index-url='https://u:p@host/simple'\nglobal.extra-index-url='https://other/simple'";
         let found = Outside::from(Some("https://npm.host/"), None, pip, |_| None);
-        let names: Vec<&str> = found.env.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = found.registries.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["npm_config_registry", "UV_INDEX"]);
+        assert!(found.env.is_empty(), "where packages come from is the installer's business");
     }
 
     #[test]

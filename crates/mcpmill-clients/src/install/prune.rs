@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::READY;
-use crate::{assets, cage::remove_tree};
+use crate::{
+    assets,
+    cage::{disk_usage, remove_tree},
+};
 
 /// What was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +38,7 @@ pub async fn prune_installations(cache: &Path, unused_since: SystemTime) -> io::
                 continue;
             }
             pruned.installations += 1;
-            pruned.bytes += size(&prefix);
+            pruned.bytes += disk_usage(&prefix).unwrap_or_default();
             fs::remove_file(folder.join(READY)).ok();
             remove_tree(&prefix)?;
         }
@@ -50,7 +53,7 @@ pub async fn prune_installations(cache: &Path, unused_since: SystemTime) -> io::
 pub fn prune_packages(cache: &Path) -> io::Result<Pruned> {
     let mut pruned = Pruned::default();
     for folder in ["npm", "uv"].map(|name| cache.join(name)) {
-        pruned.bytes += size(&folder);
+        pruned.bytes += disk_usage(&folder).unwrap_or_default();
         remove_tree(&folder)?;
     }
     Ok(pruned)
@@ -64,21 +67,6 @@ fn folders(below: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     found.sort();
     Ok(found)
-}
-
-/// Bytes a folder takes on the disk, links not followed.
-fn size(folder: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-
-    let (mut sum, mut open) = (0, vec![folder.to_owned()]);
-    while let Some(path) = open.pop() {
-        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
-        sum += meta.blocks() * 512;
-        if meta.is_dir() {
-            open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
-        }
-    }
-    sum
 }
 
 #[cfg(test)]

@@ -218,11 +218,12 @@ impl Site<'_> {
         let mut binds = vec![bind(workdir, Path::new(PREFIX), true), bind(cache, Path::new(CACHE), true)];
         binds.extend(uv.map(|uv| bind(&uv, Path::new(UV), false)));
         binds.extend(self.interpreter.parts().iter().map(|part| bind(part, part, false)));
+        let registries = self.cage.registries().await.iter().cloned();
         let confined = Confined {
             what: format!("{step} of {}", self.package.requirement),
             command,
             binds,
-            env: env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).chain(registries).collect(),
             workdir: Some(PathBuf::from(PREFIX)),
             network: true,
             limits: LIMITS,

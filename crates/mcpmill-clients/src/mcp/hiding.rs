@@ -114,7 +114,7 @@ impl ToolRunner for Hidden {
     }
 
     fn oddities(&self) -> Vec<String> {
-        self.runner.oddities()
+        self.runner.oddities().into_iter().map(|text| self.secrets.record(text)).collect()
     }
 
     async fn close(self: Box<Self>) {

@@ -1,4 +1,4 @@
-//! Further tries for servers whose packages have aged.
+//! Further tries for servers whose packages have aged, or that write to their own package.
 //!
 //! Many published Python servers set no upper bound on the MCP SDK and break on its second major; others
 //! want an older or a newer Python. What helped is remembered, so that a server is installed the way it
@@ -19,6 +19,8 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value};
 
+use crate::install::PREFIX;
+
 /// What is added to a launch line, one try after the other.
 const RUNGS: [&[&str]; 5] = [
     &[],
@@ -28,11 +30,40 @@ const RUNGS: [&[&str]; 5] = [
     &["--with", "mcp<2", "--with", "pydantic<2.11"],
 ];
 
-/// Tries servers of PyPI again with older pins and other interpreters when they end before they answer.
+/// What is told of a server that had to be given a writable view of its package.
+const WRITABLE: &str = "writable package folder";
+
+/// One way to start a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Step {
+    rung: usize,
+    /// Whether it may write to a copy of its package.
+    writable: bool,
+}
+
+impl Step {
+    /// As it is remembered: the rungs first, then all of them with a writable package.
+    fn number(self) -> usize {
+        self.rung + if self.writable { RUNGS.len() } else { 0 }
+    }
+
+    fn of_number(number: usize) -> Self {
+        let step = Self { rung: number % RUNGS.len(), writable: number >= RUNGS.len() };
+        if number < 2 * RUNGS.len() { step } else { Self::default() }
+    }
+
+    fn pins(self) -> Vec<String> {
+        let words = RUNGS[self.rung].iter().copied();
+        words.chain(self.writable.then_some(WRITABLE)).map(str::to_owned).collect()
+    }
+}
+
+/// Tries servers of PyPI again with older pins and other interpreters when they end before they answer, and
+/// any server with a writable view of its package when it says that it misses one.
 pub struct RetryLadder<C> {
     inner: C,
     memory: PathBuf,
-    /// Server id to the rung that worked.
+    /// Server id to the step that worked.
     known: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -45,14 +76,14 @@ impl<C> RetryLadder<C> {
         Self { inner, memory, known: Mutex::new(known) }
     }
 
-    fn remembered(&self, server: &ServerRecord) -> usize {
+    fn remembered(&self, server: &ServerRecord) -> Step {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(server.id.as_str()).copied().unwrap_or(0).min(RUNGS.len() - 1)
+        known.get(server.id.as_str()).map_or_else(Step::default, |&number| Step::of_number(number))
     }
 
-    fn remember(&self, server: &ServerRecord, rung: usize) {
+    fn remember(&self, server: &ServerRecord, step: Step) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if rung == 0 || known.insert(server.id.to_string(), rung) == Some(rung) {
+        if step == Step::default() || known.insert(server.id.to_string(), step.number()) == Some(step.number()) {
             return;
         }
         let partial = self.memory.with_extension("partial");
@@ -60,6 +91,29 @@ impl<C> RetryLadder<C> {
         // Not kept is not lost: the next start climbs again.
         fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.memory)).ok();
     }
+}
+
+impl<C: Connector> RetryLadder<C> {
+    /// One try, and a second one with a writable package where the first failed for the lack of it.
+    async fn attempt(&self, server: &ServerRecord, world: &WorldSpec, step: Step) -> Result<Box<dyn ToolRunner>, ConnectError> {
+        let attempt = async |step: Step| {
+            let world = WorldSpec { writable_package: step.writable, ..world.clone() };
+            let runner = self.inner.connect(server, &world).await?;
+            self.remember(server, step);
+            Ok(told(runner, step))
+        };
+        match attempt(step).await {
+            Err(error) if !step.writable && misses_its_package(&error) => attempt(Step { writable: true, ..step }).await,
+            done => done,
+        }
+    }
+}
+
+/// Whether a server ended because it could not write to its own package.
+fn misses_its_package(error: &ConnectError) -> bool {
+    let said = [Some(&error.detail), error.stderr.as_ref()];
+    let line = |line: &str| (line.contains("Read-only file system") || line.contains("EROFS")) && line.contains(PREFIX);
+    error.outcome == HarvestOutcome::LaunchFailed && said.into_iter().flatten().flat_map(|text| text.lines()).any(line)
 }
 
 /// The server with a rung's words in its launch line; `None` when they say nothing new.
@@ -81,17 +135,16 @@ fn climbed(server: &ServerRecord, rung: usize) -> Option<ServerRecord> {
 impl<C: Connector> Connector for RetryLadder<C> {
     async fn connect(&self, server: &ServerRecord, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
         let start = self.remembered(server);
-        let first = match self.inner.connect(climbed(server, start).as_ref().unwrap_or(server), world).await {
-            Ok(runner) => return Ok(told(runner, start)),
-            Err(error) if error.outcome != HarvestOutcome::LaunchFailed => return Err(error),
-            Err(error) => error,
+        let changed = climbed(server, start.rung);
+        let first = match self.attempt(changed.as_ref().unwrap_or(server), world, start).await {
+            Err(error) if error.outcome == HarvestOutcome::LaunchFailed => error,
+            done => return done,
         };
         let mut tried = Vec::new();
-        for (rung, words) in RUNGS.iter().enumerate().filter(|(rung, _)| *rung != start) {
+        for (rung, words) in RUNGS.iter().enumerate().filter(|(rung, _)| *rung != start.rung) {
             let Some(changed) = climbed(server, rung) else { continue };
-            if let Ok(runner) = self.inner.connect(&changed, world).await {
-                self.remember(server, rung);
-                return Ok(told(runner, rung));
+            if let Ok(runner) = self.attempt(&changed, world, Step { rung, writable: start.writable }).await {
+                return Ok(runner);
             }
             tried.push(words.join(" "));
         }
@@ -102,12 +155,11 @@ impl<C: Connector> Connector for RetryLadder<C> {
     }
 }
 
-fn told(runner: Box<dyn ToolRunner>, rung: usize) -> Box<dyn ToolRunner> {
-    if rung == 0 {
+fn told(runner: Box<dyn ToolRunner>, step: Step) -> Box<dyn ToolRunner> {
+    if step == Step::default() {
         return runner;
     }
-    let pins = RUNGS[rung].iter().map(|&word| word.to_owned()).collect();
-    let info = ServerInfo { pins, ..runner.info().clone() };
+    let info = ServerInfo { pins: step.pins(), ..runner.info().clone() };
     Box::new(Pinned { runner, info })
 }
 
@@ -224,5 +276,55 @@ mod tests {
             assert_eq!(asked.lock().unwrap().len(), tries, "{command} {args:?}");
             assert_eq!(error.detail.contains("nor with --with mcp<2"), tries > 1, "{error}");
         }
+    }
+
+    /// Ends with a complaint until its package is writable.
+    struct Writes(Arc<Mutex<Vec<bool>>>, &'static str);
+
+    #[async_trait]
+    impl Connector for Writes {
+        async fn connect(&self, server: &ServerRecord, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
+            self.0.lock().unwrap().push(world.writable_package);
+            match world.writable_package {
+                true => Ok(Box::new(Idle(ServerInfo::default()))),
+                false => Err(ConnectError {
+                    server: server.name.clone(),
+                    outcome: HarvestOutcome::LaunchFailed,
+                    detail: "it ended with exit code 1 before it answered".into(),
+                    stderr: Some(format!("Traceback:\n{}", self.1)),
+                }),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_misses_its_package_gets_a_writable_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = folder.path().join("rungs.json");
+        let asked = Arc::new(Mutex::default());
+        let said = "OSError: [Errno 30] Read-only file system: '/opt/server/venv/logs'";
+        for command in ["npx", "uvx"] {
+            let server = server(command, &["-y", "pkg"][usize::from(command == "uvx")..]);
+            let ladder = RetryLadder::new(Writes(Arc::clone(&asked), said), &memory);
+            let runner = ladder.connect(&server, &WorldSpec::default()).await.unwrap();
+            assert_eq!(runner.info().pins, ["writable package folder"]);
+            assert_eq!(std::mem::take(&mut *asked.lock().unwrap()), [false, true], "{command}");
+            let again = RetryLadder::new(Writes(Arc::clone(&asked), said), &memory);
+            again.connect(&server, &WorldSpec::default()).await.unwrap();
+            assert_eq!(std::mem::take(&mut *asked.lock().unwrap()), [true], "it is remembered");
+        }
+        // What cannot be written elsewhere is no reason.
+        let other = RetryLadder::new(Writes(Arc::clone(&asked), "Read-only file system: '/etc/x'"), folder.path().join("none"));
+        assert!(other.connect(&server("npx", &["-y", "pkg"]), &WorldSpec::default()).await.is_err());
+        assert_eq!(*asked.lock().unwrap(), [false]);
+    }
+
+    #[test]
+    fn steps_are_remembered_as_numbers_of_old() {
+        for number in 0..2 * RUNGS.len() {
+            assert_eq!(Step::of_number(number).number(), number);
+        }
+        assert_eq!(Step::of_number(3), Step { rung: 3, writable: false });
+        assert_eq!(Step::of_number(99), Step::default());
     }
 }

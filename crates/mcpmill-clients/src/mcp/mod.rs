@@ -7,6 +7,7 @@ mod handshake;
 mod hiding;
 mod kept;
 mod ladder;
+mod package;
 mod passing;
 mod remote;
 mod runner;
@@ -22,7 +23,7 @@ use std::{
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    edge::{Bind, Confined, ConnectError, Connector, Limits, Process, ProcessEnd, ServerInfo, ToolRunner, WorldSpec},
+    edge::{Bind, Confined, ConnectError, Connector, Limits, Network, Process, ProcessEnd, ServerInfo, ToolRunner, WorldSpec},
     launch,
     record::{HarvestOutcome, Launch, ServerRecord},
 };
@@ -247,7 +248,12 @@ impl CagedConnector {
             Some(_) => WORLD.to_owned(),
             None => world.folder().to_string_lossy().into_owned(),
         };
-        let confined = self.confined(&format!("server {}", program.name), &program.command, program, &world);
+        let mut confined = self.confined(&format!("server {}", program.name), &program.command, program, &world);
+        confined.network = spec.network == Network::Full;
+        if spec.writable_package {
+            let made = package::writable(&self.cage, &confined.binds, &world).await;
+            confined.binds = made.map_err(|e| broken(format!("its package cannot be made writable: {e}")))?;
+        }
         let cage = self.cage.clone().with_disk_bytes(self.limits.disk_bytes);
         let mut running = cage.spawn(&confined, Input::Pipe).await.map_err(|e| broken(e.to_string()))?;
         running.hold(world.into_folder());
@@ -259,7 +265,8 @@ impl CagedConnector {
         let (wire, kept) = Wire::new(stdout, stdin, caps);
         match timeout_at(deadline, greet(wire, self.client(&root), era)).await {
             Ok(Ok(Greeting { service, info })) => {
-                let info = ServerInfo { transport: "stdio".to_owned(), ..server_info(&info, era, &kept) };
+                let (transport, network) = ("stdio".to_owned(), spec.network);
+                let info = ServerInfo { transport, network, ..server_info(&info, era, &kept) };
                 let (server, limits, secrets) = (program.name.clone(), self.limits, Arc::new(self.secrets()));
                 let behind = Behind::Process { running: Box::new(running), complaints };
                 Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })

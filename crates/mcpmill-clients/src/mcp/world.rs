@@ -42,6 +42,11 @@ impl World {
         self.root.path().join("work")
     }
 
+    /// Where a package of the server's own would be; not there until it is made.
+    pub(super) fn package(&self) -> PathBuf {
+        self.root.path().join("package")
+    }
+
     fn state(&self) -> PathBuf {
         self.root.path().join("state")
     }
