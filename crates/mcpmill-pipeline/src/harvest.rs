@@ -1,7 +1,7 @@
 //! Harvest: start every server, list its tools page by page, keep them verbatim.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,10 +12,11 @@ use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Done, Pace, Sink, StageError, drive},
     edge::{
-        ConnectError, Connector, ExchangeError, ExchangeKind, Recorder, ServerInfo, ToolError, ToolErrorKind, ToolPage,
+        ConnectError, Connector, ExchangeError, ExchangeKind, Network, Recorder, ServerInfo, ToolError, ToolErrorKind, ToolPage,
         ToolRunner, WorldSpec,
     },
     event::Summary,
+    id::ServerId,
     record::{HarvestOutcome, Outcome, OutcomeKind, ServerRecord, Tool, ToolDraft},
     text::shown,
 };
@@ -38,6 +39,9 @@ const LONGEST_CURSOR: usize = 64 << 10;
 /// Entries of a list that are no tools and are named.
 const NAMED: usize = 5;
 
+/// What an outcome says of a server that ran with the network.
+const WITH_NETWORK: &str = "network: full";
+
 /// What harvest may do.
 #[derive(Clone, Debug)]
 pub struct HarvestSettings {
@@ -51,6 +55,8 @@ pub struct HarvestSettings {
     pub listed_tools: bool,
     /// World seeds by name.
     pub worlds: Arc<BTreeMap<String, WorldSpec>>,
+    /// Servers that run with the network; all others have none.
+    pub networked: Arc<BTreeSet<ServerId>>,
 }
 
 /// What a harvest of one server brought: the recorded exchange.
@@ -133,7 +139,7 @@ async fn one(
     compared: &Compared,
 ) -> Done<Tool> {
     let id = server.id.as_str();
-    let world = match world_of(server, &settings.worlds) {
+    let world = match world_of(server, &settings.worlds, &settings.networked) {
         Ok(world) => world,
         Err(name) => return Done::none(Outcome::failed(id, "no-such-world", format!("world seed `{name}` is not declared"))),
     };
@@ -162,9 +168,17 @@ fn settled(reply: &serde_json::Value) -> bool {
     harvested.is_ok_and(|h| !matches!(h.outcome, H::InstallFailed | H::LaunchFailed | H::TimedOut))
 }
 
-/// The files and commands of all seeds a server asks for, or the name of a seed nobody declares.
-pub fn world_of(server: &ServerRecord, worlds: &BTreeMap<String, WorldSpec>) -> Result<WorldSpec, String> {
+/// What a server is given: the files and commands of all seeds it asks for, and the network when it is one of
+/// `networked`; or the name of a seed nobody declares.
+pub(crate) fn world_of(
+    server: &ServerRecord,
+    worlds: &BTreeMap<String, WorldSpec>,
+    networked: &BTreeSet<ServerId>,
+) -> Result<WorldSpec, String> {
     let mut all = WorldSpec::default();
+    if networked.contains(&server.id) {
+        all.network = Network::Full;
+    }
     for name in &server.world {
         let seed = worlds.get(name).ok_or_else(|| name.clone())?;
         all.files.extend(seed.files.clone());
@@ -302,6 +316,9 @@ async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Harvested 
         true if listing.refused.is_empty() && listing.too_large == 0 => HarvestOutcome::NoTools,
         true => HarvestOutcome::Protocol,
     };
+    if runner.info().network == Network::Full {
+        listing.notes.push(WITH_NETWORK.to_owned());
+    }
     let (detail, tools) = listing.detail(runner.oddities());
     Harvested { outcome, detail, stderr: None, info: runner.info().clone(), tools }
 }
@@ -466,6 +483,10 @@ mod tests {
             unreachable!("a harvest calls nothing")
         }
 
+        fn oddities(&self) -> Vec<String> {
+            Vec::new()
+        }
+
         async fn close(self: Box<Self>) {}
     }
 
@@ -491,7 +512,14 @@ mod tests {
         };
         let mut servers: Vec<ServerRecord> = ["image", "keyed", "lost", "open"].map(|name| server(name, Some(&recorded))).into();
         servers.push(ServerRecord { name: "keyed".into(), ..server("without", None) });
-        let settings = HarvestSettings { concurrency: 1, max_pages: 5, max_tools: 5, listed_tools, worlds: Arc::default() };
+        let settings = HarvestSettings {
+            concurrency: 1,
+            max_pages: 5,
+            max_tools: 5,
+            listed_tools,
+            worlds: Arc::default(),
+            networked: Arc::default(),
+        };
         let kept = mcpmill_testkit::Kept::default();
         harvest(servers, &settings, Arc::new(Closed), &mcpmill_testkit::context("2-harvest"), &kept).await.unwrap();
         let names = |tools: Vec<Tool>| tools.into_iter().map(|tool| tool.name).collect();

@@ -1,7 +1,7 @@
 //! Rollout: run surviving calls on the live servers, each in a fresh disposable world.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -31,6 +31,8 @@ pub struct RolloutSettings {
     pub policy: Policy,
     /// World seeds by name.
     pub worlds: Arc<BTreeMap<String, WorldSpec>>,
+    /// Servers that run with the network; all others have none.
+    pub networked: Arc<BTreeSet<ServerId>>,
     /// How much at once, and when to give up.
     pub pace: Pace,
 }
@@ -123,7 +125,7 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
     if !policy.allowed {
         return refused(&id, &policy, trajectory);
     }
-    let world = match world_of(server, &settings.worlds) {
+    let world = match world_of(server, &settings.worlds, &settings.networked) {
         Ok(world) => world,
         Err(name) => return Done::none(Outcome::failed(id, "no-such-world", format!("world seed `{name}` is not declared"))),
     };

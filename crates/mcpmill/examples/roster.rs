@@ -1,12 +1,13 @@
 //! Harvests a recorded roster of servers with one unattended command, and compares what came with what
 //! was recorded.
 //!
-//!     cargo run --release --example roster -- DATA FOLDER [--limit N]
+//!     cargo run --release --example roster -- DATA FOLDER [--only NAME,NAME] [--limit N]
 //!
 //! DATA holds `servers.json` and `harvested/NAME.json`: name, launch and variables of each server, and
 //! the `tools/list` answer it gave. FOLDER is made into a working folder of mcpmill with the roster as a
 //! marketplace; run again with the same one it goes on where it was. Credentials of the roster are
-//! dummies and reach the servers through `[secrets]`, as a user's own would.
+//! dummies and reach the servers through `[secrets]`, as a user's own would; what single servers are let do
+//! beyond the default is in [`SERVERS`] and printed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -22,6 +23,24 @@ use mcpmill_store::parquet_file::read_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+/// What single servers need beyond the default, as `[harvest.servers]` has it: packages that are published as
+/// source only, and a database that has to be there.
+const SERVERS: &str = r#"
+"pypi:dbt-mcp" = { sdist = ["uuid"] }
+"pypi:mcp-pandoc" = { sdist = ["pandoc"] }
+"pypi:basic-memory" = { sdist = ["pybars3", "pymeta3"] }
+"pypi:zotero-mcp-server" = { sdist = ["bibtexparser"] }
+"pypi:serena-agent" = { sdist = ["proxy-tools"] }
+"pypi:mcp-simple-pubmed" = { sdist = ["docopt", "metapub"] }
+"pypi:math-mcp" = { sdist = ["community", "python-louvain"] }
+"pypi:mcp-sqlite" = { world = ["database"] }
+"#;
+
+/// The database of `mcp-sqlite`.
+const DATABASE: &str = r#"setup = [["python3", "-c", "import sqlite3; sqlite3.connect('${STATE}/t.db').execute('create table t (x)')"]]
+[files]
+"#;
+
 #[derive(Deserialize)]
 struct Entry {
     name: String,
@@ -33,11 +52,18 @@ struct Entry {
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let usage = "usage: roster DATA FOLDER [--limit N]";
+    let usage = "usage: roster DATA FOLDER [--only NAME,NAME] [--limit N]";
     let data = PathBuf::from(args.next().context(usage)?);
     let folder = PathBuf::from(args.next().context(usage)?);
-    let rest: Vec<String> = args.collect();
-    let entries: Vec<Entry> = serde_json::from_str(&fs::read_to_string(data.join("servers.json"))?)?;
+    let mut rest: Vec<String> = args.collect();
+    let mut entries: Vec<Entry> = serde_json::from_str(&fs::read_to_string(data.join("servers.json"))?)?;
+    if let Some(at) = rest.iter().position(|arg| arg == "--only") {
+        let names: Vec<String> = rest.drain(at..rest.len().min(at + 2)).skip(1).flat_map(|names| words(&names)).collect();
+        let unknown: Vec<&String> = names.iter().filter(|name| !entries.iter().any(|entry| entry.name == **name)).collect();
+        ensure!(unknown.is_empty() && !names.is_empty(), "`--only` names servers that the roster has not: {unknown:?}");
+        entries.retain(|entry| names.contains(&entry.name));
+    }
+    println!("settings of single servers:{SERVERS}");
     let variables = prepare(&entries, &folder)?;
     let started = Instant::now();
     // The binary beside this example.
@@ -47,6 +73,10 @@ fn main() -> Result<()> {
         Command::new(program).args(["run", "--to", "harvest"]).args(rest).envs(variables).current_dir(&folder).status()?;
     println!("mcpmill run --to harvest ended with {status} after {} s", started.elapsed().as_secs());
     compare(&data, &folder)
+}
+
+fn words(names: &str) -> Vec<String> {
+    names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
 /// Writes the working folder; returns the variables that hold the values of its secrets.
@@ -71,12 +101,13 @@ fn prepare(entries: &[Entry], folder: &Path) -> Result<BTreeMap<String, String>>
     let roster = toml::Value::try_from(json!({ "kind": "file", "title": "Roster", "server": servers }))?;
     let settings = toml::Value::try_from(json!({
         "discover": { "marketplaces": ["roster"] },
-        "harvest": { "keep_installed": false, "python": "3.12", "start_timeout_s": 120 },
+        "harvest": { "keep_installed": false, "python": "3.12", "start_timeout_s": 120, "servers": SERVERS.parse::<toml::Table>()? },
         "secrets": secrets,
     }))?;
     fs::create_dir_all(folder.join("marketplaces/worlds"))?;
     fs::write(folder.join("marketplaces/roster.toml"), toml::to_string(&roster)?)?;
     fs::write(folder.join("marketplaces/worlds/roster.toml"), WORLD)?;
+    fs::write(folder.join("marketplaces/worlds/database.toml"), DATABASE)?;
     fs::write(folder.join("mcpmill.toml"), toml::to_string(&settings)?)?;
     Ok(variables)
 }

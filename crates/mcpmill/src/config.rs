@@ -9,7 +9,7 @@ use mcpmill_core::{edge::Mode, schema_view::Provider};
 use mcpmill_pipeline::generate::Profile;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Failure;
+use crate::{error::Failure, policies::ServerSettings};
 
 /// The commented default, embedded.
 pub const DEFAULT: &str = include_str!("../mcpmill.toml");
@@ -92,6 +92,8 @@ pub struct Harvest {
     pub probe_eras: bool,
     pub listed_tools: bool,
     pub python: String,
+    /// Settings of single servers, by the package they run.
+    pub servers: BTreeMap<String, ServerSettings>,
 }
 
 /// `[generate]`
@@ -269,11 +271,24 @@ fn set_layer(set: &str) -> Result<toml::Table, Failure> {
     let value =
         format!("v = {value}").parse::<toml::Table>().ok().and_then(|mut t| t.remove("v")).unwrap_or_else(|| value.into());
     let nested =
-        key.trim().rsplit('.').fold(value, |inner, part| toml::Value::Table([(part.to_owned(), inner)].into_iter().collect()));
+        parts(key).into_iter().rev().fold(value, |inner, part| toml::Value::Table([(part, inner)].into_iter().collect()));
     match nested {
         toml::Value::Table(table) => Ok(table),
         _ => Err(Failure::usage(format!("failed to read `--set {set}`: the key is empty"))),
     }
+}
+
+/// The parts of a key; one in quotes may hold a point (`harvest.servers."npm:a.b".network`).
+fn parts(key: &str) -> Vec<String> {
+    let (mut parts, mut quoted) = (vec![String::new()], false);
+    for c in key.trim().chars() {
+        match (c, quoted) {
+            ('"', _) => quoted = !quoted,
+            ('.', false) => parts.push(String::new()),
+            _ => parts.last_mut().into_iter().for_each(|part| part.push(c)),
+        }
+    }
+    parts
 }
 
 /// `over` laid on `under`, table by table.
@@ -325,6 +340,13 @@ mod tests {
         assert_eq!(config.roles["judge"], "local");
         assert_eq!(config.roles["default"], "auto");
         assert_eq!(config.harvest.memory_mb, 512);
+    }
+
+    #[test]
+    fn a_part_of_a_key_may_be_quoted() {
+        assert_eq!(parts(r#"a."npm:@b/c.d".e"#), ["a", "npm:@b/c.d", "e"]);
+        let config = resolve(&[r#"harvest.servers."npm:@b/c.d".network=full"#]).unwrap();
+        assert!(config.harvest.servers.contains_key("npm:@b/c.d"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! working folder.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
@@ -115,25 +115,6 @@ impl Declarations {
     pub fn prompt(&self, id: &str) -> Result<Prompt, Failure> {
         let text = self.text(&format!("prompts/{id}.md")).ok_or_else(|| self.missing("prompt", id, "prompts", ".md"))?;
         Prompt::parse(id, text).map_err(|e| Failure::usage(e.to_string()).hint(format!("see prompts/{id}.md")))
-    }
-
-    /// Whether the servers of a marketplace stand in its own file, so that nothing is asked for them.
-    pub fn is_file_marketplace(&self, id: &str) -> bool {
-        let text = self.text(&format!("marketplaces/{id}.toml")).unwrap_or_default();
-        text.parse::<toml::Table>().is_ok_and(|table| table.get("kind").and_then(toml::Value::as_str) == Some("file"))
-    }
-
-    /// Variables that the declarations of these marketplaces name as keys.
-    pub fn key_variables(&self, ids: &[String]) -> BTreeSet<String> {
-        let mut names = BTreeSet::new();
-        for id in ids {
-            let text = self.text(&format!("marketplaces/{id}.toml")).unwrap_or_default();
-            let Ok(table) = text.parse::<toml::Table>() else { continue };
-            let more = table.get("more_keys").and_then(toml::Value::as_array).into_iter().flatten();
-            let keys = table.get("key").into_iter().chain(more);
-            names.extend(keys.filter_map(|key| Some(key.get("env")?.as_str()?.to_owned())));
-        }
-        names
     }
 
     /// A marketplace by its id.

@@ -40,6 +40,7 @@ use crate::{
     config::{Config, EndpointModel, LocalModel, Model},
     declarations::Declarations,
     error::{Exit, Failure},
+    policies::packages,
 };
 
 /// OpenAI's own endpoint, used when a key is set and no URL.
@@ -95,11 +96,13 @@ fn secrets(config: &Config) -> Result<HashMap<String, String>, Failure> {
     Ok(found)
 }
 
-fn is_variable(text: &str) -> bool {
+/// Whether a text can be the name of a variable that holds a secret, and is not the secret itself.
+pub fn is_variable(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-fn set(name: &str) -> Option<String> {
+/// The value of a variable that is set and not empty.
+pub fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
@@ -229,7 +232,8 @@ impl Edges {
             .with_locks(locks(declarations))
             .with_offline(self.offline)
             .with_at_once(self.config.harvest.install_at_once)
-            .with_python(Some(self.config.harvest.python.clone()).filter(|version| !version.is_empty()));
+            .with_python(Some(self.config.harvest.python.clone()).filter(|version| !version.is_empty()))
+            .with_packages(packages(&self.config));
         let limits = ServerLimits {
             start: Duration::from_secs(self.config.harvest.start_timeout_s),
             answer: Duration::from_secs(self.config.harvest.call_timeout_s),

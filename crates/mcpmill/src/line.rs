@@ -1,5 +1,7 @@
 //! The line: discover → harvest → generate → filter → rollout → filter → export, as a list of calls.
 
+mod visits;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
@@ -12,29 +14,25 @@ use std::{
 use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Pace, Sink, StageError},
-    edge::{Exchanges, Fetch, Mode, RecordedEmbedder, Recorder, WorldSpec},
+    edge::{Exchanges, Fetch, Mode, Network, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
     record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Twin, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    discover::{CrawlContext, discover},
+    discover::{CrawlContext, Marketplace, discover},
     export::{Sources, export},
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
-    harvest::{HarvestSettings, harvest},
     models::{Models, Role},
-    policy::Policy,
-    rollout::{RolloutSettings, Servers, rollout},
-    twins::twins,
 };
 use mcpmill_store::{
     artifact::{Artifact, Table},
     exchanges::{ExchangeFile, ExchangesError, Limits, SqliteExchanges},
     file_hash,
     journal::{Journal, JournalOptions},
-    parquet_file::{read_all, write_all},
+    parquet_file::read_all,
     run_dir::{RunDir, RunState, StageInfo, StageState, stage_info},
 };
 use serde_json::{Value, json};
@@ -167,7 +165,7 @@ impl Line {
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let print = self.fingerprint(Stage::Discover, &json!({ "marketplaces": ids, "limit": self.limit }), &files, &[])?;
         self.stage::<ServerRecord, _>(Stage::Discover.folder(), &print, false, async |cx, out| {
-            let crawl = self.crawl_context().await?;
+            let crawl = self.crawl_context(&marketplaces).await?;
             let found = Box::pin(discover(&marketplaces, &crawl, self.limit, cx, out)).await;
             found.map(|discovered| discovered.summary).map_err(Failure::from)
         })
@@ -175,14 +173,13 @@ impl Line {
     }
 
     /// What discover has of the world. Sources that stand in their own file need nothing of it.
-    async fn crawl_context(&self) -> Result<CrawlContext, Failure> {
+    async fn crawl_context(&self, marketplaces: &[Box<dyn Marketplace>]) -> Result<CrawlContext, Failure> {
         let config = &self.config;
-        let own = config.discover.marketplaces.iter().all(|id| self.declarations.is_file_marketplace(id));
-        if own {
+        if marketplaces.iter().all(|marketplace| marketplace.is_own_file()) {
             return Ok(CrawlContext::default());
         }
         let replay = config.mode == Mode::Replay;
-        let keys = self.declarations.key_variables(&config.discover.marketplaces);
+        let keys = marketplaces.iter().flat_map(|marketplace| marketplace.keys()).map(|key| key.name).collect();
         let mut fetch: Arc<dyn Fetch> = Arc::new(RecordedFetch::new(self.edges.crawler(&keys)?, Arc::clone(&self.recorder)));
         if let Some(folder) = &self.record {
             fetch = Arc::new(SavedPages::new(fetch, folder)?);
@@ -208,53 +205,6 @@ impl Line {
         })
     }
 
-    async fn harvest(&self) -> Result<StageInfo, Failure> {
-        let servers = self.input::<ServerRecord>(Stage::Discover)?;
-        let section = &self.config.harvest;
-        let worlds = Arc::new(self.declarations.worlds()?);
-        let settings = HarvestSettings {
-            concurrency: section.concurrency,
-            max_pages: section.max_pages,
-            max_tools: section.max_tools,
-            listed_tools: section.listed_tools,
-            worlds,
-        };
-        let mut knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
-        if section.listed_tools {
-            knobs["listed_tools"] = true.into();
-        }
-        let files = ["marketplaces/worlds/", "marketplaces/locks/"];
-        let print = self.fingerprint(Stage::Harvest, &knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
-        let info = self
-            .stage::<Tool, _>(Stage::Harvest.folder(), &print, false, async |cx, out| {
-                let connector = self.edges.connector(&self.declarations, false).await?;
-                harvest(servers, &settings, connector, cx, out).await.map_err(Failure::from)
-            })
-            .await?;
-        self.write_twins()?;
-        Ok(info)
-    }
-
-    /// Writes which tools and servers are copies of each other beside the tools. A pure function of
-    /// these and the licences, so it is made again when it is not there.
-    fn write_twins(&self) -> Result<(), Failure> {
-        let path = self.path_of::<Twin>(Stage::Harvest);
-        if path.exists() {
-            return Ok(());
-        }
-        let servers = self.input::<ServerRecord>(Stage::Discover)?;
-        let licensed: BTreeSet<ServerId> = servers.into_iter().filter(|s| s.licence.is_some()).map(|s| s.id).collect();
-        let tools = self.input::<Tool>(Stage::Harvest)?;
-        let twins = twins(&tools, |server| licensed.contains(server));
-        let count = |ids: BTreeSet<String>| ids.len();
-        let near = count(twins.iter().map(|twin| twin.near_id.to_string()).collect());
-        let servers = count(twins.iter().map(|twin| twin.server_id.to_string()).collect());
-        let clusters = count(twins.iter().map(|twin| twin.server_cluster.to_string()).collect());
-        write_all(&path, &twins, &[]).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
-        self.events.note(format!("{} tools are {near} apart from copies, {servers} servers {clusters}", twins.len()));
-        Ok(())
-    }
-
     /// Says once how long the embedded model will take; an endpoint's speed is seen while it works.
     ///
     /// # Errors
@@ -275,7 +225,7 @@ impl Line {
 
     async fn generate(&self) -> Result<StageInfo, Failure> {
         let tools = self.input::<Tool>(Stage::Harvest)?;
-        let servers = self.input::<ServerRecord>(Stage::Discover)?;
+        let servers = self.servers(&self.policies()?)?;
         let prompts = self.generate_prompts()?;
         let local = model_of(&self.config, Role::Generator)?.local;
         let section = &self.config.generate;
@@ -336,32 +286,6 @@ impl Line {
         Ok(info)
     }
 
-    async fn rollout(&self) -> Result<StageInfo, Failure> {
-        let samples = self.input::<Sample>(Stage::FilterSamples)?;
-        let servers = self.input::<ServerRecord>(Stage::Discover)?;
-        let section = &self.config.rollout;
-        let policy = Policy::new(section.refuse.clone()).map_err(|bad| {
-            Failure::usage(format!("failed to read `rollout.refuse`: the pattern `{bad}` has no `/`"))
-                .hint("patterns are `server/tool`, `*` for any text")
-        })?;
-        let settings = RolloutSettings {
-            max_calls: section.max_calls,
-            policy,
-            worlds: Arc::new(self.declarations.worlds()?),
-            pace: Pace { concurrency: section.concurrency, max_failure_rate: section.max_failure_rate },
-        };
-        let knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
-        let inputs = [self.path_of::<Sample>(Stage::FilterSamples), self.path_of::<ServerRecord>(Stage::Discover)];
-        let print = self.fingerprint(Stage::Rollout, &knobs, &["marketplaces/worlds/", "marketplaces/locks/"], &inputs)?;
-        self.stage::<Trajectory, _>(Stage::Rollout.folder(), &print, false, async |cx, out| {
-            let connector = self.edges.connector(&self.declarations, true).await?;
-            let by_id = servers.into_iter().map(|s| (s.id.clone(), s)).collect();
-            let servers = Servers { by_id, toolbox: self.toolbox()?, connector };
-            rollout(samples, &settings, &servers, cx, out).await.map_err(Failure::from)
-        })
-        .await
-    }
-
     async fn filter_trajectories(&self) -> Result<StageInfo, Failure> {
         let trajectories = self.input::<Trajectory>(Stage::Rollout)?;
         let samples: HashMap<_, _> = self.input::<Sample>(Stage::FilterSamples)?.into_iter().map(|s| (s.id.clone(), s)).collect();
@@ -417,7 +341,10 @@ impl Line {
             return Err(Failure::new(Exit::Failures, format!("dataset `{name}` has no rows: every sample was dropped"))
                 .hint(format!("the reasons are in `{folder}/outcomes.parquet` and in report.json")));
         }
-        publish::publish(&self.run.path().join(folder), &dataset, card, &info.fingerprint[..12])?;
+        let policies = self.policies()?;
+        let open = sources.servers.values().filter(|server| policies.network(server) == Network::Full);
+        let open = open.map(|server| server.name.clone()).collect();
+        publish::publish(&self.run.path().join(folder), &dataset, card, &info.fingerprint[..12], open)?;
         Ok(info)
     }
 

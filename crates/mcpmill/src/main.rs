@@ -8,6 +8,7 @@ mod edges;
 mod error;
 mod fixtures;
 mod line;
+mod policies;
 mod publish;
 mod report;
 mod reporter;

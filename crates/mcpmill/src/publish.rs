@@ -1,6 +1,6 @@
 //! Publishing: the rows of an export as split files and a card.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use mcpmill_core::record::{ExportRow, Split};
 use mcpmill_pipeline::export::{CardCounts, Dataset, render_card};
@@ -12,16 +12,17 @@ use mcpmill_store::{
 use crate::error::{Exit, Failure};
 
 /// Writes `data/<split>-NNNNN-of-NNNNN.parquet` and `README.md` beside the rows of a finished export,
-/// row by row, so that memory does not grow with the dataset. `export` names the export in the card.
+/// row by row, so that memory does not grow with the dataset. `export` names the export in the card, `open` are
+/// the servers that run with the network.
 ///
 /// Writing again gives the same bytes; files of an earlier attempt are replaced.
 ///
 /// # Errors
 /// A file cannot be read or written, or the card's template does not fit.
-pub fn publish(folder: &Path, dataset: &Dataset, card: &str, export: &str) -> Result<(), Failure> {
+pub fn publish(folder: &Path, dataset: &Dataset, card: &str, export: &str, open: BTreeSet<String>) -> Result<(), Failure> {
     let fail = |e: &dyn std::error::Error| Failure::from_error(Exit::Unexpected, e);
     let rows_file = folder.join(ExportRow::NAME).with_extension("parquet");
-    let mut counts = CardCounts::default();
+    let mut counts = CardCounts::new(open);
     for row in Rows::<ExportRow>::open(&rows_file).map_err(|e| fail(&e))? {
         counts.add(&row.map_err(|e| fail(&e))?);
     }

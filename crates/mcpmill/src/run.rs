@@ -218,7 +218,7 @@ fn fingerprint(setup: &Setup) -> Result<String, Failure> {
     let used: Vec<String> = marketplaces.chain(datasets).collect();
     let folders = ["marketplaces/worlds/", "marketplaces/locks/", "prompts/", "filters/"];
     let used: Vec<&str> = used.iter().map(String::as_str).chain(folders).collect();
-    Ok(content_hash(&json!({
+    let mut parts = json!({
         "mcpmill": env!("CARGO_PKG_VERSION"),
         "declarations": setup.declarations.hash(&used),
         "limit": setup.global.limit,
@@ -229,7 +229,11 @@ fn fingerprint(setup: &Setup) -> Result<String, Failure> {
         "datasets": config.export.datasets,
         "models": models,
         "embedder": embedder_name(config)?,
-    })))
+    });
+    if !config.harvest.servers.is_empty() {
+        parts["servers"] = json!(config.harvest.servers);
+    }
+    Ok(content_hash(&parts))
 }
 
 /// The settings as a run keeps them: without the folders of this machine.

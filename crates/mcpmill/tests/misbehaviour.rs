@@ -63,7 +63,14 @@ impl Bench {
     async fn harvest(self: &Arc<Self>, modes: &[&str], concurrency: usize) -> Vec<(String, Ended)> {
         let records: Vec<ServerRecord> = modes.iter().map(|mode| record(mode)).collect();
         let names: HashMap<String, String> = records.iter().map(|r| (r.id.to_string(), r.name.clone())).collect();
-        let settings = HarvestSettings { concurrency, max_pages: PAGES, max_tools: TOOLS, worlds: Arc::default() };
+        let settings = HarvestSettings {
+            concurrency,
+            max_pages: PAGES,
+            max_tools: TOOLS,
+            listed_tools: false,
+            worlds: Arc::default(),
+            networked: Arc::default(),
+        };
         let sink = Kept::<Tool>::default();
         let connector: Arc<dyn Connector> = Arc::<Self>::clone(self);
         // A harvest without any tool is a failure of its own; how the servers ended is told all the same.

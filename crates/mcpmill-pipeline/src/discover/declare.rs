@@ -1,6 +1,6 @@
 //! Declarations of sources that are crawled: where pages are, how one follows the other, where fields stand.
 
-use mcpmill_core::edge::KeyHeader;
+use mcpmill_core::edge::{KeyHeader, Network};
 use regex::Regex;
 use scraper::Selector;
 use serde::Deserialize;
@@ -23,6 +23,9 @@ pub(super) struct Declaration {
     pub start: Vec<String>,
     /// The folder or file, for kinds that read files; `${name}` is filled in by the program.
     pub path: Option<String>,
+    /// What its servers reach of the network when they run.
+    #[serde(default)]
+    pub network: Network,
     pub key: Option<Key>,
     /// A second header, for sources that want two.
     #[serde(default)]

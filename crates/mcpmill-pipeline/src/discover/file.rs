@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use mcpmill_core::{
+    edge::Network,
     record::{EnvVar, Launch, ServerRecord, Source},
     secrets,
 };
@@ -26,6 +27,8 @@ struct Declaration {
     /// One line for people.
     #[serde(rename = "title")]
     _title: String,
+    #[serde(default)]
+    network: Network,
     #[serde(default)]
     server: Vec<toml::Value>,
 }
@@ -58,6 +61,7 @@ struct Entry {
 /// A marketplace that is a file.
 pub(super) struct FileMarketplace {
     id: String,
+    network: Network,
     listings: Vec<Listing>,
 }
 
@@ -68,7 +72,7 @@ impl FileMarketplace {
             return Err(format!("{} servers, more than {MOST_SERVERS}", declaration.server.len()));
         }
         let listings = declaration.server.into_iter().enumerate().map(|(i, value)| listing(id, i, value)).collect();
-        Ok(Self { id: id.to_owned(), listings })
+        Ok(Self { id: id.to_owned(), network: declaration.network, listings })
     }
 }
 
@@ -80,6 +84,14 @@ impl Marketplace for FileMarketplace {
 
     fn declared(&self) -> &[Listing] {
         &self.listings
+    }
+
+    fn is_own_file(&self) -> bool {
+        true
+    }
+
+    fn network(&self) -> Network {
+        self.network
     }
 
     async fn crawl(&self, _: &CrawlContext, out: &mut (dyn FnMut(Listing) + Send + Sync)) -> Result<Counts, CrawlError> {
@@ -146,6 +158,11 @@ mod tests {
     #[test]
     fn unknown_kinds_and_keys_are_refused() {
         assert!(parse("x", "kind = \"carrier-pigeon\"\n").err().unwrap().to_string().contains("`x`"));
+        let network =
+            |value: &str| parse("x", &format!("{HEAD}network = {value}\n")).map(|m| m.network()).map_err(|e| e.to_string());
+        assert_eq!(network("\"full\"").unwrap(), Network::Full);
+        let told = network("\"all\"").unwrap_err();
+        assert!(told.contains("unknown variant `all`, expected `none` or `full`"), "{told}");
         assert!(parse("x", &format!("{HEAD}speed = 1\n")).err().unwrap().to_string().contains("speed"));
     }
 }

@@ -1,10 +1,13 @@
 //! What a source of servers is, and what it is given.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    edge::{Fetch, FetchError, FetchErrorKind},
+    edge::{Fetch, FetchError, FetchErrorKind, Network},
     record::ServerRecord,
 };
 use serde::{Deserialize, Serialize};
@@ -33,12 +36,44 @@ pub trait Marketplace: Send + Sync {
         Vec::new()
     }
 
+    /// Whether its servers stand in the declaration, so that nothing is asked for them.
+    fn is_own_file(&self) -> bool {
+        false
+    }
+
+    /// What its servers reach of the network when they run, unless their own settings say otherwise.
+    fn network(&self) -> Network {
+        Network::None
+    }
+
+    /// Variables of the environment that hold its keys.
+    fn keys(&self) -> Vec<KeyVariable> {
+        Vec::new()
+    }
+
+    /// Names of the values that the user gives it, as `${name}` of its addresses and paths.
+    fn values(&self) -> BTreeSet<String> {
+        let holes = |text: &str| -> Vec<String> {
+            text.split("${").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.to_owned())).collect()
+        };
+        self.templates().into_iter().flat_map(holes).collect()
+    }
+
     /// Hands over everything it lists now, one page after the other. An entry that cannot be read is a
     /// listing with an error. What was handed over before an error counts.
     ///
     /// # Errors
     /// The source cannot be read, or not to its end.
     async fn crawl(&self, cx: &CrawlContext, out: &mut (dyn FnMut(Listing) + Send + Sync)) -> Result<Counts, CrawlError>;
+}
+
+/// A variable that holds a key of a marketplace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyVariable {
+    /// Its name.
+    pub name: String,
+    /// Whether nothing is asked without it.
+    pub required: bool,
 }
 
 /// What a crawl has of the world.

@@ -19,7 +19,7 @@ mod spool;
 mod tree;
 mod yaml;
 
-pub use marketplace::{Counts, CrawlContext, CrawlError, DeclarationError, Files, Listing, Marketplace, parse};
+pub use marketplace::{Counts, CrawlContext, CrawlError, DeclarationError, Files, KeyVariable, Listing, Marketplace, parse};
 pub use redact_page::redact_page;
 pub use snapshot::{Head, Keeping, Line, Snapshot, Snapshots};
 pub use spool::{Shelf, Spool};

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    edge::{FetchRequest, KeyHeader, Page},
+    edge::{FetchRequest, KeyHeader, Network, Page},
     secrets::redact,
 };
 use serde_json::Value;
@@ -11,7 +11,7 @@ use url::Url;
 use super::{
     declare::{Declaration, Format},
     html, map,
-    marketplace::{Counts, CrawlContext, CrawlError, Kind, Listing, Marketplace},
+    marketplace::{Counts, CrawlContext, CrawlError, KeyVariable, Kind, Listing, Marketplace},
     memory::{Item, Memory},
     paging::Pages,
     pick, tree,
@@ -43,6 +43,16 @@ impl Marketplace for Source {
 
     fn templates(&self) -> Vec<&str> {
         self.declaration.start.iter().chain(&self.declaration.path).map(String::as_str).collect()
+    }
+
+    fn network(&self) -> Network {
+        self.declaration.network
+    }
+
+    fn keys(&self) -> Vec<KeyVariable> {
+        let first = self.declaration.key.iter().map(|key| KeyVariable { name: key.env.clone(), required: !key.optional });
+        let more = self.declaration.more_keys.iter().map(|key| KeyVariable { name: key.env.clone(), required: true });
+        first.chain(more).collect()
     }
 
     async fn crawl(&self, cx: &CrawlContext, out: &mut (dyn FnMut(Listing) + Send + Sync)) -> Result<Counts, CrawlError> {

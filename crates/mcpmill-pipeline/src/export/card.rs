@@ -20,11 +20,20 @@ pub struct CardCounts {
     servers: BTreeMap<String, u64>,
     models: BTreeMap<String, u64>,
     filters: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Servers of the rows that ran with the network.
+    networked: BTreeSet<String>,
+    #[serde(skip)]
+    open: BTreeSet<String>,
     #[serde(skip)]
     tools: BTreeSet<String>,
 }
 
 impl CardCounts {
+    /// Counts of no rows yet. `open` are names of servers that run with the network.
+    pub fn new(open: BTreeSet<String>) -> Self {
+        Self { open, ..Self::default() }
+    }
+
     /// Counts a row.
     pub fn add(&mut self, row: &ExportRow) {
         let count = |map: &mut BTreeMap<String, u64>, key: &str| *map.entry(key.to_owned()).or_default() += 1;
@@ -34,6 +43,9 @@ impl CardCounts {
         count(&mut self.live, &row.live);
         count(&mut self.licences, row.licence.as_deref().unwrap_or("unknown"));
         count(&mut self.servers, &row.server);
+        if self.open.contains(&row.server) {
+            self.networked.insert(row.server.clone());
+        }
         self.tools.extend(row.tool_ids.iter().map(ToString::to_string));
         let models: BTreeSet<&str> = row.lineage.iter().filter_map(|r| r.model.as_deref()).collect();
         models.into_iter().for_each(|m| count(&mut self.models, m));

@@ -14,9 +14,10 @@ use mcpmill_pipeline::{
 use crate::{
     cli::Format,
     config::Model,
-    edges::model_of,
+    edges::{is_variable, model_of},
     error::Failure,
     fixtures::{Tried, try_out},
+    policies,
     run::Setup,
 };
 
@@ -58,13 +59,15 @@ pub fn ready(setup: &Setup) -> Result<(), Failure> {
 /// Faults by file. A single listing that cannot be read, or pages a declaration makes nothing of, are faults to be
 /// told, but a run goes on without them: only a `thorough` reading looks for them.
 fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
-    let mut findings = vec![Finding::new("settings".into(), settings(setup))];
     let all = &setup.declarations;
+    let worlds = all.worlds();
+    let known: Vec<String> = worlds.as_ref().map(|w| w.keys().cloned().collect()).unwrap_or_default();
+    let mut faults = settings(setup);
+    faults.extend(policies::faults(&setup.config, &known));
+    let mut findings = vec![Finding::new("settings".into(), faults)];
     for id in all.ids("prompts", ".md") {
         findings.push(finding(format!("prompts/{id}.md"), all.prompt(&id).map(|_| Vec::new())));
     }
-    let worlds = all.worlds();
-    let known: Vec<String> = worlds.as_ref().map(|w| w.keys().cloned().collect()).unwrap_or_default();
     findings.push(finding("marketplaces/worlds/".into(), worlds.map(|_| Vec::new())));
     for id in all.ids("marketplaces", ".toml") {
         let read = all.marketplace(&id);
@@ -138,6 +141,10 @@ fn settings(setup: &Setup) -> Vec<String> {
             }
         }
     }
+    // The value is not shown: it may be the secret itself.
+    let held = config.secrets.iter().filter(|(_, variable)| !is_variable(variable));
+    faults
+        .extend(held.map(|(name, _)| format!("`secrets.{name}` is no name of a variable; the value itself belongs in no file")));
     let rates = [
         ("generate", config.generate.max_failure_rate),
         ("filter", config.filter.max_failure_rate),
