@@ -309,6 +309,7 @@ fn check(layers: toml::Table, name: &str) -> Result<Config, Failure> {
         let failure = Failure::usage(format!("failed to read {name}: {}", e.message()));
         match suggestion(e.message()) {
             Some(near) => failure.hint(format!("did you mean `{near}`?")),
+            None if e.message().contains("floating point") => failure.hint("a version is text and stands in quotes: \"3.12\""),
             None => failure.hint("`mcpmill explain config` prints every setting with its default"),
         }
     })

@@ -56,6 +56,16 @@ impl Sdist {
         }
     }
 
+    /// What it means, for people.
+    pub fn words(&self) -> Option<String> {
+        match self {
+            Self::Whether(false) => None,
+            Self::Whether(true) => Some("whatever it needs is built from source where there is no wheel".to_owned()),
+            Self::Named(names) if names.is_empty() => None,
+            Self::Named(names) => Some(format!("{} may be built from source", names.join(", "))),
+        }
+    }
+
     fn sources(&self) -> Sources {
         match self {
             Self::Whether(true) => Sources::All,

@@ -59,7 +59,7 @@ impl Lock {
     }
 
     /// The packages that it has built from source.
-    pub(super) fn from_source(&self) -> Vec<String> {
+    pub(super) fn built(&self) -> Vec<String> {
         let Self::Pypi { requirements, .. } = self else { return Vec::new() };
         let named = requirements.lines().filter_map(|line| line.trim_start().strip_prefix("--no-binary"));
         named.map(|name| name.trim_matches(['=', ' ', '\t']).to_owned()).collect()
@@ -210,8 +210,8 @@ mod tests {
     fn a_lock_says_what_it_builds() {
         let lock = |requirements: &str| Lock::Pypi { input: "x".into(), requirements: requirements.into() };
         let built = lock("--no-binary uuid\n--no-binary=:all:\n--only-binary :all:\n\nuuid==1 --hash=sha256:0\n");
-        assert_eq!(built.from_source(), ["uuid", ":all:"]);
-        assert!(lock("uuid==1 --hash=sha256:0\n").from_source().is_empty());
+        assert_eq!(built.built(), ["uuid", ":all:"]);
+        assert!(lock("uuid==1 --hash=sha256:0\n").built().is_empty());
     }
 
     #[test]

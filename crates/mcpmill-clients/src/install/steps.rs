@@ -116,7 +116,7 @@ impl Site<'_> {
 
     /// Installs from a lock into an empty prefix and finds the program.
     async fn install(&self, lock: &Lock) -> Result<Installation, InstallErrorKind> {
-        let built = lock.from_source();
+        let built = lock.built();
         self.may_build(built.iter(), "its lock says so")?;
         let (kept, prefix) = (self.folder.join("lock"), self.folder.join("prefix"));
         fs::create_dir_all(&kept)?;

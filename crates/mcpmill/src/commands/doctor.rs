@@ -5,6 +5,7 @@ use std::process::Stdio;
 use mcpmill_clients::assets::{AssetId, Assets, Status};
 use serde::Serialize;
 
+use super::wants::{choices, wants_of, wants_of_settings};
 use crate::{
     cli::Format,
     edges::{Edges, model_of},
@@ -17,7 +18,7 @@ use mcpmill_pipeline::models::Role;
 #[derive(Serialize)]
 struct Line {
     thing: String,
-    /// `ok`, `will be fetched`, or `missing`.
+    /// `ok`, `will be fetched`, `not set`, or `missing`.
     state: &'static str,
     detail: String,
 }
@@ -37,7 +38,14 @@ pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
     ];
     let edges = Edges::new(&setup.config, setup.global.unsandboxed, true);
     lines.extend(AssetId::ALL.map(|id| asset(&edges.assets, id)));
-    lines.push(match edges.cage().await {
+    let cage = edges.cage().await;
+    for (key, version) in pythons(setup) {
+        lines.extend(match &cage {
+            Ok(cage) => Some(python(&key, &version, cage.host().python(Some(&version)).await.is_some())),
+            Err(_) => None,
+        });
+    }
+    lines.push(match cage {
         Ok(_) if setup.global.unsandboxed => {
             Line { thing: "cage".into(), state: "ok", detail: "switched off by --unsandboxed".into() }
         }
@@ -55,6 +63,7 @@ pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
             Err(failure) => Line { thing: format!("role {role}"), state: "missing", detail: failure.to_string() },
         });
     }
+    lines.extend(given(setup));
     show(setup.global.format, &lines);
     match lines.iter().filter(|l| l.state == "missing").count() {
         0 => Ok(()),
@@ -63,6 +72,32 @@ pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
                 .hint("the lines marked `missing` say how to get them"))
         }
     }
+}
+
+/// Versions of Python that settings name, each with the setting.
+fn pythons(setup: &Setup) -> Vec<(String, String)> {
+    let harvest = &setup.config.harvest;
+    let own = harvest.servers.iter().map(|(key, one)| (format!("harvest.servers.\"{key}\".python"), one.python.clone()));
+    let all = std::iter::once(("harvest.python".to_owned(), harvest.python.clone())).chain(own);
+    all.filter(|(_, version)| !version.is_empty()).collect()
+}
+
+fn python(key: &str, version: &str, there: bool) -> Line {
+    let (state, detail) = match there {
+        true => ("ok", format!("as `{key}` says")),
+        false => ("missing", format!("`{key}` names it: install it, or let uv or pyenv keep it")),
+    };
+    Line { thing: format!("Python {version}"), state, detail }
+}
+
+/// What is the user's to give: keys, secrets, values; and what was chosen beyond the default. That something
+/// is not set is no failure: what needs it is skipped and says so.
+fn given(setup: &Setup) -> Vec<Line> {
+    let marketplaces = setup.config.discover.marketplaces.iter().filter_map(|id| setup.declarations.marketplace(id).ok());
+    let wants = marketplaces.flat_map(|marketplace| wants_of(setup, marketplace.as_ref())).chain(wants_of_settings(setup));
+    let state = |there| if there { "ok" } else { "not set" };
+    let wants = wants.map(|want| Line { thing: want.thing, state: state(want.there), detail: want.detail });
+    wants.chain(choices(setup).into_iter().map(|(thing, detail)| Line { thing, state: "ok", detail })).collect()
 }
 
 fn show(format: Format, lines: &[Line]) {

@@ -1,5 +1,6 @@
 //! `explain`: prints what the program itself goes by: the embedded settings, the declarations, the stages.
 
+use super::wants::{Want, wants_of};
 use crate::{config, error::Failure, run::Setup, stage::Stage};
 
 /// Prints what is known of `what`.
@@ -22,6 +23,7 @@ pub fn explain(setup: &Setup, what: &str) -> Result<(), Failure> {
     for ending in ["", ".md", ".toml", "/dataset.toml"] {
         if let Some(text) = setup.declarations.text(&format!("{what}{ending}")) {
             print!("{text}");
+            print!("{}", state(setup, what));
             return Ok(());
         }
     }
@@ -37,28 +39,46 @@ pub fn explain(setup: &Setup, what: &str) -> Result<(), Failure> {
     }
 }
 
+/// Below the declaration of a marketplace, what it wants of this machine and whether it is there.
+fn state(setup: &Setup, what: &str) -> String {
+    let id = what.strip_prefix("marketplaces/").map(|id| id.trim_end_matches(".toml"));
+    let wants = id.and_then(|id| Some(wants_of(setup, setup.declarations.marketplace(id).ok()?.as_ref())));
+    let line = |want: Want| format!("# {}: {}, {}\n", want.thing, if want.there { "set" } else { "not set" }, want.detail);
+    let lines: String = wants.into_iter().flatten().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n# On this machine:\n{lines}") }
+}
+
 /// A section of the default settings (`generate`, `models.local`), one key of it, or a key that
 /// stands in no section (`mode`), with its comments.
 fn section(what: &str) -> Option<String> {
-    if let Some(text) = slice(what).filter(|_| Stage::parse(what).is_err()) {
-        return Some(text.to_owned());
+    let sections = sections();
+    if let Some((_, text)) = sections.iter().find(|(name, _)| *name == what && Stage::parse(what).is_err()) {
+        return Some((*text).to_owned());
     }
-    let (title, text, key) = match what.rsplit_once('.') {
-        Some((name, key)) => (format!("[{name}]\n"), slice(name)?, key),
-        None => (String::new(), config::DEFAULT.split("\n[").next()?, what),
-    };
+    let (name, key) = what.rsplit_once('.').unwrap_or(("", what));
+    let (_, text) = sections.into_iter().find(|(section, _)| *section == name)?;
     let mut lines = text.lines().skip_while(|line| line.split([' ', '=']).next() != Some(key));
     let first = lines.next()?;
     // A value or comment may go on, indented.
     let rest = lines.take_while(|line| line.starts_with([' ', ']']));
+    let title = if name.is_empty() { String::new() } else { format!("[{name}]\n") };
     Some(title + &std::iter::once(first).chain(rest).map(|line| format!("{line}\n")).collect::<String>())
 }
 
-/// The text of `[name]` in the default settings.
-fn slice(name: &str) -> Option<&'static str> {
-    let start = config::DEFAULT.find(&format!("[{name}]\n")).or_else(|| config::DEFAULT.find(&format!("[{name}] ")))?;
-    let text = &config::DEFAULT[start..];
-    Some(&text[..text[1..].find("\n[").map_or(text.len(), |end| end + 2)])
+/// The default settings by section, the one without a heading first: each with the comments right above
+/// its heading.
+fn sections() -> Vec<(&'static str, &'static str)> {
+    let mut starts = vec![("", 0)];
+    let (mut at, mut comment) = (0, None);
+    for line in config::DEFAULT.split_inclusive('\n') {
+        if let Some((name, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            starts.push((name, comment.unwrap_or(at)));
+        }
+        comment = if line.starts_with('#') { comment.or(Some(at)) } else { None };
+        at += line.len();
+    }
+    let ends = starts.iter().skip(1).map(|(_, start)| *start).chain([at]);
+    starts.iter().zip(ends).map(|(&(name, start), end)| (name, &config::DEFAULT[start..end])).collect()
 }
 
 fn stage(what: &str) -> Option<String> {
@@ -68,7 +88,8 @@ fn stage(what: &str) -> Option<String> {
             "reads marketplaces/*.toml; writes servers.parquet, one row a server. A listing that cannot be read is a failed row."
         }
         Stage::Harvest => {
-            "installs every server from its lock, starts it in the cage without a network, lists its tools page by page.\n\
+            "installs every server from its lock, starts it in the cage, without a network unless its policy says otherwise\n\
+             (`network` of its marketplace or in `[harvest.servers]`), and lists its tools page by page.\n\
              Writes tools.parquet (schemas verbatim). Outcomes of a server: ready, needs-credentials, unsupported, install-failed,\n\
              launch-failed, timed-out, protocol, no-tools. A server that does not start is an outcome, not an error."
         }
@@ -90,8 +111,17 @@ fn stage(what: &str) -> Option<String> {
         Stage::Export => "writes datasets/<name> as Parquet with a card: splits train, seen_tool, unseen_tool, unseen_server.",
     };
     let mut out = format!("{stage}: {text}");
-    if let Some(settings) = slice(stage.verb()) {
-        out.push_str(&format!("\n\n{}", settings.trim_end()));
+    // Its own section and those below it, and what else it goes by.
+    let below = format!("{}.", stage.verb());
+    let also: &[&str] = match stage {
+        Stage::Discover => &["crawl"],
+        Stage::Harvest => &["secrets"],
+        _ => &[],
+    };
+    for (name, settings) in sections() {
+        if name == stage.verb() || name.starts_with(&below) || also.contains(&name) {
+            out.push_str(&format!("\n\n{}", settings.trim_end()));
+        }
     }
     Some(out)
 }
@@ -115,7 +145,7 @@ fn setting_names() -> Vec<String> {
     let mut names = Vec::new();
     for (name, value) in &table {
         // `[models.local]` has a heading, `[models]` has none.
-        if slice(name).is_some() || !value.is_table() {
+        if !value.is_table() || sections().iter().any(|(section, _)| section == name) {
             names.push(name.clone());
         }
         names.extend(value.as_table().into_iter().flat_map(|t| t.keys()).map(|key| format!("{name}.{key}")));
@@ -136,5 +166,21 @@ mod tests {
         assert!(section("exchange_store").unwrap().contains("in replay"), "a comment that goes on is shown");
         assert!(section("rollout.refuse").unwrap().contains("ssh/*"));
         assert_eq!(section("generate.samplse"), None);
+    }
+
+    #[test]
+    fn a_section_has_the_comments_above_it_and_not_those_of_the_next() {
+        let secrets = section("secrets").unwrap();
+        assert!(secrets.starts_with("# Credentials that servers want") && !secrets.contains("models.openai"), "{secrets}");
+        assert!(!section("roles").unwrap().contains("Credentials that servers want"));
+        let servers = section("harvest.servers").unwrap();
+        assert!(servers.contains("local network") && servers.contains("sdist"), "{servers}");
+        let harvest = stage("harvest").unwrap();
+        for part in ["memory_mb", "[harvest.servers]", "[secrets]"] {
+            assert!(harvest.contains(part), "{part}");
+        }
+        assert!(stage("discover").unwrap().contains("longest_pause_s"), "how hosts are asked is told with discover");
+        let text: String = sections().into_iter().map(|(_, text)| text).collect();
+        assert_eq!(text, config::DEFAULT, "nothing is left out and nothing stands twice");
     }
 }

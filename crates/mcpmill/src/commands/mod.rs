@@ -9,6 +9,7 @@ mod explain;
 mod init;
 pub mod plan;
 mod tools;
+mod wants;
 
 pub use check::ready as check_ready;
 
