@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 use common::{Folder, TWO_SERVERS, ok, rows, stage};
 use mcpmill_core::record::{Outcome, ServerRecord, Tool};
@@ -22,10 +22,7 @@ fn what_starts_is_listed_and_what_does_not_is_an_outcome() {
     let run = folder.run();
 
     assert_eq!(stage(&run, "1-discover")["outcomes"]["failed"], 1, "the broken entry");
-    let names: BTreeMap<String, String> =
-        rows::<ServerRecord>(&run, "1-discover").into_iter().map(|s| (s.id.to_string(), s.name)).collect();
-    let outcomes: BTreeMap<String, Outcome> =
-        rows::<Outcome>(&run, "2-harvest").into_iter().map(|o| (names[&o.input_id].clone(), o)).collect();
+    let outcomes = outcomes(&folder);
     let reason = |name: &str| outcomes[name].reason.as_str();
     assert_eq!(reason("memory"), "ready");
     assert_eq!(reason("calculator"), "ready");
@@ -40,4 +37,45 @@ fn what_starts_is_listed_and_what_does_not_is_an_outcome() {
     assert_eq!(tools.len(), 10, "nine tools of memory, one of calculator");
     let read = tools.iter().find(|t| t.name == "open_nodes").unwrap();
     assert!(read.input_schema.starts_with('{') && read.schema()["properties"]["names"].is_object(), "{read:?}");
+}
+
+/// Outcomes of harvest by the name of the server.
+fn outcomes(folder: &Folder) -> BTreeMap<String, Outcome> {
+    let run = folder.run();
+    let names: BTreeMap<String, String> =
+        rows::<ServerRecord>(&run, "1-discover").into_iter().map(|s| (s.id.to_string(), s.name)).collect();
+    rows::<Outcome>(&run, "2-harvest").into_iter().map(|o| (names[&o.input_id].clone(), o)).collect()
+}
+
+#[test]
+fn who_ran_with_the_network_is_told_and_a_server_comes_before_its_marketplace() {
+    let folder = Folder::with(&TWO_SERVERS);
+    ok(&mut folder.mcpmill(&["run", "--to", "harvest"]));
+    let closed = stage(&folder.run(), "2-harvest")["fingerprint"].clone();
+    assert!(outcomes(&folder).values().all(|o| o.reason == "ready" && o.cause.is_none()), "{:?}", outcomes(&folder));
+
+    let path = folder.path().join("marketplaces/few.toml");
+    let text = fs::read_to_string(&path).unwrap().replacen("kind = \"file\"", "kind = \"file\"\nnetwork = \"full\"", 1);
+    fs::write(path, text).unwrap();
+    let shut = "harvest.servers.\"npm:@modelcontextprotocol/server-memory\".network=none";
+    let said = ok(&mut folder.mcpmill(&["run", "--to", "harvest", "--set", shut]));
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("calculator runs with the network of this machine"), "{said}");
+    let open = outcomes(&folder);
+    assert_eq!(open["calculator"].cause.as_deref(), Some("calculator: network: full"));
+    assert_eq!((open["memory"].reason.as_str(), open["memory"].cause.as_deref()), ("ready", None));
+    assert_ne!(stage(&folder.run(), "2-harvest")["fingerprint"], closed, "what a server is given is part of what it says");
+}
+
+#[test]
+fn a_seed_of_the_settings_is_in_the_world() {
+    let folder = Folder::with(&TWO_SERVERS);
+    fs::create_dir_all(folder.path().join("marketplaces/worlds")).unwrap();
+    folder.write("marketplaces/worlds/broken.toml", "setup = [[\"sh\", \"-c\", \"exit 7\"]]\n[files]\n");
+    let set = "harvest.servers.\"pypi:mcp-server-calculator\".world=[\"broken\"]";
+    ok(&mut folder.mcpmill(&["run", "--to", "harvest", "--set", set]));
+    let outcomes = outcomes(&folder);
+    assert_eq!(outcomes["memory"].reason, "ready");
+    let cause = outcomes["calculator"].cause.as_deref().unwrap();
+    assert!(cause.contains("setup `sh -c exit 7` ended with Exited(7)"), "{cause}");
 }

@@ -51,7 +51,10 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use mcpmill_core::edge::WorldSpec;
+
     use super::*;
+    use crate::cage::Host;
 
     #[test]
     fn a_copy_has_files_folders_and_links() {
@@ -63,5 +66,22 @@ mod tests {
         copy_tree(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("bin/link")).unwrap(), "x");
         assert_eq!(fs::read_link(to.join("bin/link")).unwrap(), Path::new("deep/x"));
+    }
+
+    #[tokio::test]
+    async fn without_overlays_the_package_is_copied_into_the_world() {
+        let root = tempfile::tempdir().unwrap();
+        let installed = root.path().join("installed");
+        fs::create_dir(&installed).unwrap();
+        fs::write(installed.join("server.py"), "as installed").unwrap();
+        // There is no such bubblewrap, and so nothing it can do.
+        let cage = Cage::bubblewrap("/no/such/bwrap", Host::default()).unwrap();
+        let world = World::new(&WorldSpec::default(), &root.path().join("worlds")).unwrap();
+        let before = [Bind { host: installed.clone(), inside: PREFIX.into(), writable: false }];
+        let binds = writable(&cage, &before, &world).await.unwrap();
+        assert_eq!(binds.len(), 1);
+        assert!(binds[0].writable && binds[0].host.starts_with(world.package()), "{binds:?}");
+        fs::write(binds[0].host.join("server.py"), "changed").unwrap();
+        assert_eq!(fs::read_to_string(installed.join("server.py")).unwrap(), "as installed");
     }
 }

@@ -127,3 +127,31 @@ fn size_category(rows: u64) -> &'static str {
         _ => "1M<n<10M",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(server: &str) -> ExportRow {
+        let text = json!({
+            "id": "row", "sample_id": "sample", "split": "train", "kind": "single", "messages": [], "tools": "[]", "server": server,
+            "tool_ids": [], "live": "ok", "lineage": [], "verdicts": [],
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn servers_with_the_network_are_named_when_they_have_rows() {
+        let open = BTreeSet::from(["a".to_owned(), "without-rows".to_owned()]);
+        let mut counts = CardCounts::new(open);
+        ["a", "b", "a"].into_iter().for_each(|server| counts.add(&row(server)));
+        let dataset = Dataset::parse("d", include_str!("../../../../datasets/mcp-tool-calls/dataset.toml")).unwrap();
+        let template = include_str!("../../../../datasets/mcp-tool-calls/card.md");
+        let card = render_card(template, &dataset, &counts, "export", "0").unwrap();
+        assert!(card.contains("These servers ran with the network") && card.contains("world, too. a\n"), "{card}");
+        let closed = render_card(template, &dataset, &CardCounts::default(), "export", "0").unwrap();
+        assert!(!closed.contains("ran with the network") && closed.contains("|\n\n## What to keep in mind"), "{closed}");
+    }
+}

@@ -174,7 +174,7 @@ mod tests {
         assert!(secrets.starts_with("# Credentials that servers want") && !secrets.contains("models.openai"), "{secrets}");
         assert!(!section("roles").unwrap().contains("Credentials that servers want"));
         let servers = section("harvest.servers").unwrap();
-        assert!(servers.contains("local network") && servers.contains("sdist"), "{servers}");
+        assert!(servers.contains("loopback included") && servers.contains("sdist"), "{servers}");
         let harvest = stage("harvest").unwrap();
         for part in ["memory_mb", "[harvest.servers]", "[secrets]"] {
             assert!(harvest.contains(part), "{part}");

@@ -84,8 +84,11 @@ impl Line {
     fn tell_networked(&self, servers: &[ServerRecord], networked: &BTreeSet<ServerId>) {
         let names: Vec<&str> = servers.iter().filter(|s| networked.contains(&s.id)).map(|s| s.name.as_str()).collect();
         if let Some((first, rest)) = names.split_first() {
-            let more = if rest.is_empty() { String::new() } else { format!(" and {} others", rest.len()) };
-            self.events.note(format!("{first}{more} run with the network of this machine (`network = \"full\"`)"));
+            let who = match rest.len() {
+                0 => format!("{first} runs"),
+                others => format!("{first} and {others} more run"),
+            };
+            self.events.note(format!("{who} with the network of this machine (`network = \"full\"`)"));
         }
     }
 
