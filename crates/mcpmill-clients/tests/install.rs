@@ -56,3 +56,33 @@ async fn source_is_built_for_those_who_are_let_and_the_lock_says_so() {
     assert!(matches!(error.kind, InstallErrorKind::SourceOnly { .. }), "{error}");
     allowed.install(&package()).await.unwrap();
 }
+
+/// A small package of either registry.
+fn small() -> [Package; 2] {
+    let line = |command: &str, args: &[&str]| {
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        launch::parse(command, &args).unwrap()
+    };
+    [line("uvx", &["--from", "six==1.17.0", "python"]), line("npx", &["-y", "mcp-hello-world@1.1.2"])]
+}
+
+#[tokio::test]
+async fn what_was_installed_once_is_installed_again_without_the_network() {
+    let cache = tempfile::tempdir().unwrap();
+    // uv itself is taken from where it is.
+    let online = Installer::new(cage().await, assets(), cache.path());
+    let offline = online.clone().with_offline(true);
+    for package in small() {
+        let error = offline.install(&package).await.unwrap_err();
+        assert!(matches!(error.kind, InstallErrorKind::Offline), "{error}");
+        let first = online.install(&package).await.unwrap_or_else(|e| panic!("{e} {:?}", e.stderr()));
+        offline.discard(&package).await;
+        assert!(!first.prefix.exists());
+        let again = offline.install(&package).await.unwrap_or_else(|e| panic!("{e} {:?}", e.stderr()));
+        assert_eq!(again, first);
+        assert!(again.prefix.exists());
+    }
+    let locks = fs::read_dir(cache.path().join("servers")).unwrap().flatten().map(|entry| entry.path().join("lock"));
+    let npm = locks.filter_map(|lock| fs::read_to_string(lock.join("package-lock.json")).ok()).next().unwrap();
+    assert!(npm.contains("\"integrity\"") && !npm.contains("\"resolved\""), "a lock names no host");
+}

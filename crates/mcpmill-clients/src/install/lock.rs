@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use mcpmill_core::{
     canonical::sha256_hex,
     launch::{Package, Registry},
+    text::shown,
 };
 use serde_json::Value;
 
@@ -63,6 +64,20 @@ impl Lock {
         let Self::Pypi { requirements, .. } = self else { return Vec::new() };
         let named = requirements.lines().filter_map(|line| line.trim_start().strip_prefix("--no-binary"));
         named.map(|name| name.trim_matches(['=', ' ', '\t']).to_owned()).collect()
+    }
+
+    /// The first package of an npm lock that comes from a repository or an address of its own, in words.
+    pub(super) fn of_no_registry(&self) -> Option<String> {
+        let Self::Npm { lock, .. } = self else { return None };
+        let read: Value = serde_json::from_str(lock).ok()?;
+        let packages = read["packages"].as_object()?;
+        // Tarballs of a registry have addresses of this form, whatever its host.
+        let own = |from: &str| !(from.starts_with("http") && from.contains("/-/"));
+        packages.iter().find_map(|(path, entry)| {
+            let from = entry["resolved"].as_str().filter(|from| own(from))?;
+            let name = path.rsplit("node_modules/").next().unwrap_or(path);
+            Some(format!("`{}` comes from `{}`", shown(name, 100), shown(from, 100)))
+        })
     }
 
     /// Its files by name.
@@ -204,6 +219,18 @@ mod tests {
         assert_eq!(optional("node_modules/a/node_modules/b"), serde_json::json!({"c": "1"}));
         let tidy = untidy.tidied();
         assert_eq!(tidy.clone().tidied(), tidy, "a tidy lock keeps its hash");
+    }
+
+    #[test]
+    fn what_comes_from_elsewhere_is_named() {
+        let lock = |from: &str| {
+            let lock = serde_json::json!({ "packages": { "": {}, "node_modules/a": {}, "node_modules/a/node_modules/@s/b": { "resolved": from } } });
+            Lock::Npm { package: "{}".into(), lock: lock.to_string() }.of_no_registry()
+        };
+        for from in ["git+ssh://git@host.example/a/b.git#0", "https://host.example/b.tgz", "file:../b"] {
+            assert_eq!(lock(from), Some(format!("`@s/b` comes from `{from}`")));
+        }
+        assert_eq!(lock("https://registry.example/@s/b/-/b-1.0.0.tgz"), None);
     }
 
     #[test]

@@ -115,7 +115,8 @@ impl Installer {
         self
     }
 
-    /// Whether nothing may be fetched: what is not installed yet then fails.
+    /// Whether nothing may be fetched: what is not installed yet is then installed from its lock and what
+    /// npm and uv kept of its packages, or fails.
     pub fn with_offline(mut self, offline: bool) -> Self {
         self.offline = offline;
         self
@@ -186,9 +187,6 @@ impl Installer {
         if let Some(ready) = self.ready(&folder, given, &interpreter) {
             return Ok(ready);
         }
-        if self.offline {
-            return Err(InstallErrorKind::Offline);
-        }
         let _lock = assets::lock(folder.with_extension("lock")).await?;
         if let Some(ready) = self.ready(&folder, given, &interpreter) {
             return Ok(ready);
@@ -202,6 +200,7 @@ impl Installer {
             folder: &folder,
             package,
             interpreter: &interpreter,
+            offline: self.offline,
             sources: &packages::settings_of(&self.packages, package).sources,
         };
         let (lock, installation) = site.work(given).await?;

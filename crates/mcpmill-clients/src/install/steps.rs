@@ -20,7 +20,7 @@ use super::{
     program,
 };
 use crate::{
-    assets::{AssetId, Assets, tail},
+    assets::{AssetId, Assets, Status, tail},
     cage::{Cage, Interpreter, remove_tree},
 };
 
@@ -47,6 +47,8 @@ pub(super) struct Site<'a> {
     pub(super) package: &'a Package,
     pub(super) interpreter: &'a Interpreter,
     pub(super) sources: &'a Sources,
+    /// Whether installers have to do with what their caches hold.
+    pub(super) offline: bool,
 }
 
 impl Site<'_> {
@@ -55,6 +57,7 @@ impl Site<'_> {
         let locked_and_installed = async {
             let lock = match given.cloned().or_else(|| kept_lock(self.package.registry, self.folder)) {
                 Some(lock) => lock,
+                None if self.offline => return Err(InstallErrorKind::Offline),
                 None => self.make_lock().await?,
             };
             let installation = self.install(&lock).await?;
@@ -62,7 +65,10 @@ impl Site<'_> {
         };
         let done = locked_and_installed.await;
         remove_tree(&self.build_cache())?;
-        done
+        done.map_err(|error| match error {
+            InstallErrorKind::Failed { .. } if self.offline => InstallErrorKind::Offline,
+            error => error,
+        })
     }
 
     /// Makes a lock with the newest versions that fit, and keeps it.
@@ -73,6 +79,8 @@ impl Site<'_> {
             Registry::Npm => {
                 fs::write(folder.join("package.json"), npm_manifest(self.package))?;
                 let args = ["npm", "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund"];
+                // Which host the registry is, is this machine's business.
+                let args = [args.as_slice(), &["--omit-lockfile-registry-resolved"]].concat();
                 self.npm("npm install --package-lock-only", &args, &folder).await?;
             }
             Registry::Pypi => {
@@ -80,7 +88,15 @@ impl Site<'_> {
                 self.compile(&folder).await?;
             }
         }
-        kept_lock(self.package.registry, self.folder).ok_or_else(|| InstallErrorKind::Lock("the installer wrote none".to_owned()))
+        let made = kept_lock(self.package.registry, self.folder);
+        let made = made.ok_or_else(|| InstallErrorKind::Lock("the installer wrote none".to_owned()))?;
+        match made.of_no_registry() {
+            None => Ok(made),
+            Some(what) => {
+                empty(&folder)?;
+                Err(InstallErrorKind::Lock(format!("{what}, and not from the registry")))
+            }
+        }
     }
 
     /// Resolves `requirements.in`. What has no wheel is asked for as source in another round, if it may be.
@@ -184,17 +200,26 @@ impl Site<'_> {
     async fn npm(&self, step: &'static str, command: &[&str], workdir: &Path) -> Result<(), InstallErrorKind> {
         let cache = self.cache.join("npm");
         let set = |value: &str| value.to_owned();
-        let env = [("npm_config_cache", set(CACHE)), ("npm_config_update_notifier", set("false")), ("CI", set("1"))];
+        let env = [
+            ("npm_config_cache", set(CACHE)),
+            ("npm_config_update_notifier", set("false")),
+            ("npm_config_offline", self.offline.to_string()),
+            ("CI", set("1")),
+        ];
         self.step(step, command.iter().map(|&part| part.to_owned()).collect(), workdir, &cache, &env, None).await
     }
 
     async fn uv(&self, step: &'static str, args: &[&str], workdir: &Path, builds: bool) -> Result<(), InstallErrorKind> {
+        if self.offline && matches!(self.assets.status(AssetId::Uv), Status::Missing { .. }) {
+            return Err(InstallErrorKind::Offline);
+        }
         let uv = self.assets.fetch(AssetId::Uv).await?;
         let uv = fs::canonicalize(uv)?;
         let cache = if builds { self.build_cache() } else { self.cache.join("uv") };
         let env = [
             ("UV_CACHE_DIR", CACHE.to_owned()),
             ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
+            ("UV_OFFLINE", self.offline.to_string()),
             ("UV_NO_CONFIG", "1".to_owned()),
             // Cache and prefix are different mounts in the cage.
             ("UV_LINK_MODE", "copy".to_owned()),
@@ -225,7 +250,7 @@ impl Site<'_> {
             binds,
             env: env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).chain(registries).collect(),
             workdir: Some(PathBuf::from(PREFIX)),
-            network: true,
+            network: !self.offline,
             limits: LIMITS,
         };
         let cage = self.cage.clone().with_disk_bytes(DISK_BYTES);
