@@ -46,8 +46,13 @@ async fn source_is_built_for_those_who_are_let_and_the_lock_says_so() {
         text.contains("--no-binary docopt") && text.contains("--only-binary :all:") && text.contains("--hash=sha256:"),
         "{text}"
     );
-    // What a build could have written to is nobody else's.
-    assert!(!installed.prefix.parent().unwrap().join("build-cache").exists());
+    // What a build could have written to is this server's alone, and enough to build again.
+    assert!(installed.prefix.parent().unwrap().join("build-cache").exists());
+    let library = fs::read_dir(installed.prefix.join("venv/lib")).unwrap().flatten().next().unwrap().path();
+    assert!(library.join("site-packages/docopt.py").exists());
+    let offline = installer(cache.path(), Sources::All).await.with_offline(true);
+    offline.discard(&package()).await;
+    offline.install(&package()).await.unwrap_or_else(|e| panic!("{e} {:?}", e.stderr()));
 
     // A lock that builds needs the setting too: it may have come from somebody else.
     let allowed = installer(cache.path(), Sources::named(["Docopt"])).await;

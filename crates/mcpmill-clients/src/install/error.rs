@@ -43,6 +43,8 @@ pub enum InstallErrorKind {
     SourceOnly {
         /// The packages that are published as source only.
         packages: Vec<String>,
+        /// All that would have to be allowed, these among them.
+        needed: Vec<String>,
         /// What settings call the server.
         key: String,
         /// What the installer said.
@@ -79,8 +81,8 @@ impl InstallError {
         match &self.kind {
             InstallErrorKind::NoInterpreter(what) => Some(format!("install {what} and put it on the PATH")),
             InstallErrorKind::Installer(error) => Some(error.hint()),
-            InstallErrorKind::SourceOnly { packages, key, .. } => {
-                Some(format!("in mcpmill.toml, under `[harvest.servers]`: \"{key}\" = {{ sdist = {packages:?} }}"))
+            InstallErrorKind::SourceOnly { needed, key, .. } => {
+                Some(format!("in mcpmill.toml, under `[harvest.servers]`: \"{key}\" = {{ sdist = {needed:?} }}"))
             }
             InstallErrorKind::Offline => Some("run once without `--offline`".to_owned()),
             InstallErrorKind::Failed { .. } => {
@@ -113,13 +115,14 @@ mod tests {
     fn a_missing_wheel_is_named_with_the_setting_that_allows_it() {
         let kind = InstallErrorKind::SourceOnly {
             packages: vec!["uuid".to_owned()],
+            needed: vec!["other".to_owned(), "uuid".to_owned()],
             key: "pypi:a-server".to_owned(),
             stderr: String::new(),
         };
         let told = InstallError { package: "a-server==1".to_owned(), kind }.with_hint();
         assert!(told.starts_with("failed to install `a-server==1`: `uuid` is published as source only"), "{told}");
         let (_, setting) = told.split_once("`[harvest.servers]`: ").unwrap();
-        assert_eq!(setting, r#""pypi:a-server" = { sdist = ["uuid"] }"#);
+        assert_eq!(setting, r#""pypi:a-server" = { sdist = ["other", "uuid"] }"#);
     }
 
     #[test]

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use mcpmill_core::{
     canonical::sha256_hex,
-    launch::{Package, Registry},
+    launch::{Package, Registry, pypi_name},
     text::shown,
 };
 use serde_json::Value;
+
+/// What pip and uv call every package.
+const ALL: &str = ":all:";
 
 /// The lock of one package, as the files that its installer writes.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,10 +63,11 @@ impl Lock {
     }
 
     /// The packages that it has built from source.
-    pub(super) fn built(&self) -> Vec<String> {
-        let Self::Pypi { requirements, .. } = self else { return Vec::new() };
+    pub(super) fn built(&self) -> BTreeSet<String> {
+        let Self::Pypi { requirements, .. } = self else { return BTreeSet::new() };
         let named = requirements.lines().filter_map(|line| line.trim_start().strip_prefix("--no-binary"));
-        named.map(|name| name.trim_matches(['=', ' ', '\t']).to_owned()).collect()
+        let named = named.flat_map(|names| names.split(['=', ' ', '\t', ',']).filter(|name| !name.is_empty()));
+        named.map(|name| if name == ALL { ALL.to_owned() } else { pypi_name(name) }).collect()
     }
 
     /// The first package of an npm lock that comes from a repository or an address of its own, in words.
@@ -87,6 +91,22 @@ impl Lock {
             Self::Pypi { input, requirements } => [("requirements.in", input), ("requirements.txt", requirements)],
         }
     }
+}
+
+/// The part of `requirements.txt` that comes as wheels, and the one that is built, which has the options.
+pub(super) fn wheels_and_sources(requirements: &str, built: &BTreeSet<String>) -> (String, String) {
+    let (mut wheels, mut sources, mut source) = (String::new(), String::new(), false);
+    for line in requirements.lines() {
+        // Hashes follow their requirement on indented lines.
+        if line.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || "-._".contains(c))).unwrap_or(line.len());
+            source = built.contains(ALL) || built.contains(&pypi_name(&line[..end]));
+        }
+        let part = if source || line.starts_with('-') { &mut sources } else { &mut wheels };
+        part.push_str(line);
+        part.push('\n');
+    }
+    (wheels, sources)
 }
 
 /// The lock without optional dependencies of which it holds no version; `None` when there are none.
@@ -237,8 +257,13 @@ mod tests {
     fn a_lock_says_what_it_builds() {
         let lock = |requirements: &str| Lock::Pypi { input: "x".into(), requirements: requirements.into() };
         let built = lock("--no-binary uuid\n--no-binary=:all:\n--only-binary :all:\n\nuuid==1 --hash=sha256:0\n");
-        assert_eq!(built.built(), ["uuid", ":all:"]);
+        assert_eq!(built.built().into_iter().collect::<Vec<_>>(), [ALL, "uuid"]);
         assert!(lock("uuid==1 --hash=sha256:0\n").built().is_empty());
+
+        let all = "--no-binary b-c\n--only-binary :all:\n\na==1 \\\n    --hash=sha256:0\nB_c==2 \\\n    --hash=sha256:1\nd==3 --hash=sha256:2\n";
+        let (wheels, sources) = wheels_and_sources(all, &["b-c".to_owned()].into());
+        assert_eq!(wheels, "\na==1 \\\n    --hash=sha256:0\nd==3 --hash=sha256:2\n");
+        assert_eq!(sources, "--no-binary b-c\n--only-binary :all:\nB_c==2 \\\n    --hash=sha256:1\n");
     }
 
     #[test]

@@ -249,6 +249,8 @@ pub fn python_readers() -> Lock {
     }
 }
 
+/// What was fetched to build from source, beside the installation that it is for.
+const BUILD_CACHE: &str = "build-cache";
 /// The mark of a whole installation.
 const READY: &str = "ready.json";
 /// Changes when installations of an earlier mcpmill cannot be used any more.

@@ -9,13 +9,16 @@ use std::{
 use mcpmill_core::launch::Package;
 use serde_json::Value;
 
+/// Bytes of a file that says what programs a package has.
+const LARGEST: u64 = 4 << 20;
+
 /// The script or program of an npm package below `node_modules`.
 ///
 /// As npx chooses: the one that is asked for, else the only one, else the one called as the package.
 pub(super) fn npm(package: &Package, prefix: &Path) -> Result<PathBuf, String> {
     let modules = prefix.join("node_modules");
     let home = modules.join(&package.name);
-    let manifest = fs::read_to_string(home.join("package.json")).map_err(|e| format!("its package.json cannot be read: {e}"))?;
+    let manifest = read_small(&home.join("package.json")).map_err(|e| format!("its package.json cannot be read: {e}"))?;
     let manifest: Value = serde_json::from_str(&manifest).map_err(|e| format!("its package.json cannot be read: {e}"))?;
     let short = package.name.rsplit('/').next().unwrap_or(&package.name);
     let programs: Vec<(&str, &str)> = match &manifest["bin"] {
@@ -65,9 +68,21 @@ fn inside(prefix: &Path, path: &Path) -> Result<PathBuf, String> {
     let real = fs::canonicalize(path).map_err(lost)?;
     let root = fs::canonicalize(prefix).map_err(lost)?;
     match real.strip_prefix(&root) {
+        // A pipe would keep waiting whoever opens it.
+        Ok(_) if !real.is_file() => Err(format!("its program `{}` is no file", path.display())),
         Ok(relative) => Ok(prefix.join(relative)),
         Err(_) => Err(format!("its program `{}` is outside its own folder", path.display())),
     }
+}
+
+/// The text of a file of the package. What was built from source may have left anything there: a link to
+/// elsewhere, a pipe, or a file without end.
+fn read_small(path: &Path) -> std::io::Result<String> {
+    let meta = fs::symlink_metadata(path)?;
+    if !meta.is_file() || meta.len() > LARGEST {
+        return Err(std::io::Error::other(format!("it is no file of at most {} MB", LARGEST >> 20)));
+    }
+    fs::read_to_string(path)
 }
 
 /// Names under `[console_scripts]` of the package's own metadata.
@@ -81,7 +96,7 @@ fn console_scripts(package: &Package, venv: &Path) -> Vec<String> {
         let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".dist-info"));
         name.and_then(|name| name.rsplit_once('-')).is_some_and(|(name, _)| normal(name) == wanted)
     });
-    let text: String = own.filter_map(|path| fs::read_to_string(path.join("entry_points.txt")).ok()).collect();
+    let text: String = own.filter_map(|path| read_small(&path.join("entry_points.txt")).ok()).collect();
     let section = text.lines().map(str::trim).skip_while(|line| *line != "[console_scripts]").skip(1);
     let entries = section.take_while(|line| !line.starts_with('[')).filter_map(|line| line.split_once('='));
     entries.map(|(name, _)| name.trim().to_owned()).collect()
@@ -132,6 +147,19 @@ mod tests {
         write(&home.join("package.json"), r#"{"bin":{"c":"y.js","d":"x.js"}}"#);
         assert_eq!(npm(&package("npx -p @a/b d"), prefix.path()).unwrap(), home.join("x.js"));
         assert_eq!(npm(&package("npx @a/b"), prefix.path()).unwrap_err(), "it has no program `b`; there is `c`, `d`");
+    }
+
+    #[test]
+    fn links_and_pipes_are_no_files() {
+        let venv = tempfile::tempdir().unwrap();
+        let info = venv.path().join("lib/python3.12/site-packages/my_pkg-1.0.dist-info");
+        fs::create_dir_all(&info).unwrap();
+        fs::create_dir_all(venv.path().join("bin")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", info.join("entry_points.txt")).unwrap();
+        assert_eq!(pypi(&package("uvx my-pkg"), venv.path()).unwrap_err(), "it has no program `my-pkg`; there is `none`");
+        let pipe = venv.path().join("bin/my-pkg");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(pypi(&package("uvx my-pkg"), venv.path()).unwrap_err().contains("is no file"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::READY;
+use super::{BUILD_CACHE, READY};
 use crate::{
     assets,
     cage::{disk_usage, remove_tree},
@@ -33,14 +33,16 @@ pub async fn prune_installations(cache: &Path, unused_since: SystemTime) -> io::
             // Whoever installs holds the same lock.
             let _lock = assets::lock(folder.with_extension("lock")).await.map_err(io::Error::other)?;
             let used = fs::metadata(folder.join(READY)).and_then(|meta| meta.modified()).ok();
-            let prefix = folder.join("prefix");
-            if used.is_some_and(|used| used >= unused_since) || !prefix.exists() {
+            let parts = [folder.join("prefix"), folder.join(BUILD_CACHE)];
+            if used.is_some_and(|used| used >= unused_since) || !parts.iter().any(|part| part.exists()) {
                 continue;
             }
             pruned.installations += 1;
-            pruned.bytes += disk_usage(&prefix).unwrap_or_default();
             fs::remove_file(folder.join(READY)).ok();
-            remove_tree(&prefix)?;
+            for part in parts {
+                pruned.bytes += disk_usage(&part).unwrap_or_default();
+                remove_tree(&part)?;
+            }
         }
     }
     Ok(pruned)
@@ -82,6 +84,7 @@ mod tests {
             let folder = cache.path().join("servers").join(name);
             fs::create_dir_all(folder.join("prefix/node_modules")).unwrap();
             fs::create_dir_all(folder.join("lock")).unwrap();
+            fs::create_dir_all(folder.join(BUILD_CACHE)).unwrap();
             if let Some(days) = ready {
                 let file = fs::File::create(folder.join(READY)).unwrap();
                 file.set_modified(SystemTime::now() - Duration::from_secs(days * 86_400)).unwrap();
@@ -94,7 +97,7 @@ mod tests {
         assert_eq!(pruned.installations, 2);
         assert!(pruned.bytes > 0);
         assert!(fresh.join("prefix").exists() && !old.join("prefix").exists() && !half.join("prefix").exists());
-        assert!(old.join("lock").exists());
+        assert!(old.join("lock").exists() && !old.join(BUILD_CACHE).exists() && fresh.join(BUILD_CACHE).exists());
         assert_eq!(prune_installations(cache.path(), since).await.unwrap(), Pruned::default());
         assert_eq!(prune_packages(cache.path()).unwrap(), Pruned::default());
     }

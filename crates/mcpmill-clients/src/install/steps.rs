@@ -14,14 +14,14 @@ use mcpmill_core::{
 };
 
 use super::{
-    InstallErrorKind, Installation, PREFIX, Sources, kept_lock,
-    lock::{Lock, npm_manifest, pypi_input},
+    BUILD_CACHE, InstallErrorKind, Installation, PREFIX, Sources, kept_lock,
+    lock::{Lock, npm_manifest, pypi_input, wheels_and_sources},
     packages::without_wheel,
     program,
 };
 use crate::{
     assets::{AssetId, Assets, Status, tail},
-    cage::{Cage, Interpreter, remove_tree},
+    cage::{Cage, Interpreter},
 };
 
 /// Where the installer's cache is inside the cage.
@@ -63,9 +63,7 @@ impl Site<'_> {
             let installation = self.install(&lock).await?;
             Ok((lock, installation))
         };
-        let done = locked_and_installed.await;
-        remove_tree(&self.build_cache())?;
-        done.map_err(|error| match error {
+        locked_and_installed.await.map_err(|error| match error {
             InstallErrorKind::Failed { .. } if self.offline => InstallErrorKind::Offline,
             error => error,
         })
@@ -116,24 +114,25 @@ impl Site<'_> {
             if lacking.is_empty() || built.len() > MOST_BUILT {
                 return Err(failure);
             }
-            self.may_build(lacking.iter(), stderr)?;
             built.extend(lacking);
+            self.may_build(&built, stderr)?;
         }
     }
 
-    /// Whether these may be built from source.
-    fn may_build<'b>(&self, names: impl Iterator<Item = &'b String>, said: &str) -> Result<(), InstallErrorKind> {
-        let packages: Vec<String> = names.filter(|name| !self.sources.allow(name)).cloned().collect();
-        match packages.is_empty() {
-            true => Ok(()),
-            false => Err(InstallErrorKind::SourceOnly { packages, key: self.package.key(), stderr: said.to_owned() }),
+    /// Whether all of these may be built from source.
+    fn may_build(&self, needed: &BTreeSet<String>, said: &str) -> Result<(), InstallErrorKind> {
+        let packages: Vec<String> = needed.iter().filter(|name| !self.sources.allow(name)).cloned().collect();
+        if packages.is_empty() {
+            return Ok(());
         }
+        let (needed, key, stderr) = (needed.iter().cloned().collect(), self.package.key(), said.to_owned());
+        Err(InstallErrorKind::SourceOnly { packages, needed, key, stderr })
     }
 
     /// Installs from a lock into an empty prefix and finds the program.
     async fn install(&self, lock: &Lock) -> Result<Installation, InstallErrorKind> {
         let built = lock.built();
-        self.may_build(built.iter(), "its lock says so")?;
+        self.may_build(&built, "its lock says so")?;
         let (kept, prefix) = (self.folder.join("lock"), self.folder.join("prefix"));
         fs::create_dir_all(&kept)?;
         empty(&prefix)?;
@@ -143,14 +142,14 @@ impl Site<'_> {
         }
         match self.package.registry {
             Registry::Npm => self.install_npm(prefix).await,
-            Registry::Pypi => self.install_pypi(prefix, !built.is_empty()).await,
+            Registry::Pypi => self.install_pypi(prefix, &built).await,
         }
     }
 
-    /// The cache of an installer that runs code of packages: that code could put something into what others
-    /// are installed from.
+    /// The cache of an installer that runs code of packages, for this server alone: that code could put
+    /// something into what others are installed from.
     fn build_cache(&self) -> PathBuf {
-        self.folder.join("build-cache")
+        self.folder.join(BUILD_CACHE)
     }
 
     async fn install_npm(&self, prefix: PathBuf) -> Result<Installation, InstallErrorKind> {
@@ -164,13 +163,25 @@ impl Site<'_> {
         Ok(self.installation(command, Vec::new(), prefix))
     }
 
-    async fn install_pypi(&self, prefix: PathBuf, builds: bool) -> Result<Installation, InstallErrorKind> {
+    async fn install_pypi(&self, prefix: PathBuf, built: &BTreeSet<String>) -> Result<Installation, InstallErrorKind> {
         let venv = prefix.join("venv");
         let (python, own) = (text(&self.interpreter.program), inside(&prefix, &venv.join("bin/python")));
         self.uv("uv venv", &["venv", "--no-project", "--python", &python, "venv"], &prefix, false).await?;
-        let args = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--compile-bytecode"];
-        let target = ["--python", &own, "-r", "requirements.txt"];
-        self.uv("uv pip install", &[args.as_slice(), &target].concat(), &prefix, builds).await?;
+        let install = async |file: &str, builds: bool| {
+            let args = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--compile-bytecode"];
+            let target = ["--python", &own, "-r", file];
+            self.uv("uv pip install", &[args.as_slice(), &target].concat(), &prefix, builds).await
+        };
+        if built.is_empty() {
+            install("requirements.txt", false).await?;
+        } else {
+            // What needs no build comes from the cache that all share.
+            let (wheels, sources) = wheels_and_sources(&fs::read_to_string(prefix.join("requirements.txt"))?, built);
+            fs::write(prefix.join("wheels.txt"), wheels)?;
+            fs::write(prefix.join("sources.txt"), sources)?;
+            install("wheels.txt", false).await?;
+            install("sources.txt", true).await?;
+        }
         let command = match self.package.bin.as_deref() {
             Some("python" | "python3") => vec![own],
             _ => {
