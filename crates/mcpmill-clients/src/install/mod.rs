@@ -13,6 +13,7 @@ mod prune;
 mod steps;
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -25,7 +26,7 @@ use mcpmill_core::{
     launch::{Package, Registry},
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
 pub use error::{InstallError, InstallErrorKind};
 pub use lock::Lock;
@@ -90,6 +91,8 @@ pub struct Installer {
     offline: bool,
     python: Option<String>,
     packages: Arc<Packages>,
+    /// Versions of Python that were asked for, and what was found: asking starts the interpreter.
+    pythons: Arc<Mutex<HashMap<Option<String>, Interpreter>>>,
     turns: Arc<Semaphore>,
 }
 
@@ -105,6 +108,7 @@ impl Installer {
             offline: false,
             python: None,
             packages: Arc::default(),
+            pythons: Arc::default(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
@@ -218,10 +222,21 @@ impl Installer {
             Registry::Pypi => {
                 let own = packages::settings_of(&self.packages, package).python;
                 let wanted = package.python.as_deref().or(own.as_deref()).or(self.python.as_deref());
-                (host.python(wanted).await, format!("Python{}", wanted.map(|version| format!(" {version}")).unwrap_or_default()))
+                (self.python(wanted).await, format!("Python{}", wanted.map(|version| format!(" {version}")).unwrap_or_default()))
             }
         };
         found.ok_or(InstallErrorKind::NoInterpreter(name))
+    }
+
+    /// The Python of a version, looked for once.
+    async fn python(&self, wanted: Option<&str>) -> Option<Interpreter> {
+        let mut known = self.pythons.lock().await;
+        let wanted = wanted.map(str::to_owned);
+        if let Some(python) = known.get(&wanted) {
+            return Some(python.clone());
+        }
+        let found = self.cage.host().python(wanted.as_deref()).await?;
+        Some(known.entry(wanted).or_insert(found).clone())
     }
 
     /// What is installed in `folder`, when it is whole and of the right lock.
