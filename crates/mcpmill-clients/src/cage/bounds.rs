@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -13,6 +14,8 @@ use rustix::process::Pid;
 
 /// Time between two looks.
 const PERIOD: Duration = Duration::from_millis(250);
+/// Time for which one look at the processes of the machine serves all cages.
+const SHARED: Duration = Duration::from_millis(100);
 /// The disk is walked so seldom that walking takes at most this share of the time.
 const WALK_SHARE: u32 = 20;
 /// Every file counts as at least this much, so that empty files are bounded too.
@@ -81,6 +84,33 @@ impl Bounds {
     }
 }
 
+/// The processes of the machine by their parents, each with its resident bytes and threads.
+struct Processes(HashMap<u32, Vec<(u32, u64, u64)>>);
+
+impl Processes {
+    /// As they are, or were a moment ago: one look serves all cages, or many of them would look at many
+    /// processes all the time.
+    fn lately() -> Arc<Self> {
+        static LATEST: Mutex<Option<(Instant, Arc<Processes>)>> = Mutex::new(None);
+        let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*latest {
+            Some((seen, processes)) if seen.elapsed() < SHARED => Arc::clone(processes),
+            _ => Arc::clone(&latest.insert((Instant::now(), Arc::new(Self::now()))).1),
+        }
+    }
+
+    fn now() -> Self {
+        let mut children: HashMap<u32, Vec<(u32, u64, u64)>> = HashMap::new();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let stat = fs::read_to_string(entry.path().join("stat")).ok();
+            let Some((parent, resident, tasks)) = stat.as_deref().and_then(stat_line) else { continue };
+            children.entry(parent).or_default().push((pid, resident, tasks));
+        }
+        Self(children)
+    }
+}
+
 /// What a process tree uses at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
@@ -93,18 +123,16 @@ struct Usage {
 
 impl Usage {
     fn of_tree(root: u32, folders: &[PathBuf]) -> Self {
-        let mut children: HashMap<u32, Vec<(u32, u64, u64)>> = HashMap::new();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let stat = fs::read_to_string(entry.path().join("stat")).ok();
-            let Some((parent, resident, tasks)) = stat.as_deref().and_then(stat_line) else { continue };
-            children.entry(parent).or_default().push((pid, resident, tasks));
-        }
+        let processes = Processes::lately();
         let mut sum = Self::default();
         let (mut open, mut all) = (vec![root], Vec::new());
+        let mut seen = HashSet::from([root]);
         while let Some(pid) = open.pop() {
-            // Taken out, so that a process counts once even if a pid was reused while reading.
-            for (child, resident, tasks) in children.remove(&pid).unwrap_or_default() {
+            for &(child, resident, tasks) in processes.0.get(&pid).into_iter().flatten() {
+                // Once, even if a pid was reused while reading.
+                if !seen.insert(child) {
+                    continue;
+                }
                 sum.memory += resident;
                 sum.tasks += tasks;
                 open.push(child);
@@ -237,6 +265,14 @@ mod tests {
         assert_eq!((parent, tasks), (42, 3));
         assert_eq!(resident, 10 * rustix::param::page_size() as u64);
         assert!(stat_line("nonsense").is_none());
+    }
+
+    #[test]
+    fn processes_stand_below_their_parents() {
+        let processes = Processes::lately();
+        let siblings = &processes.0[&std::os::unix::process::parent_id()];
+        let own = siblings.iter().find(|(pid, ..)| *pid == std::process::id()).unwrap();
+        assert!(own.1 > 0 && own.2 > 0, "{own:?}");
     }
 
     #[test]
