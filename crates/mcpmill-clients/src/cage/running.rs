@@ -22,8 +22,8 @@ use super::{bounds::has_ended, removal::remove_tree, spawn::Spawner};
 /// Time the kernel may take to clear a namespace away.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Time between two looks at a namespace that is being cleared away.
-const LOOK: Duration = Duration::from_millis(3);
+/// Time between two looks at a namespace that is being cleared away, which mostly takes less.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A program in the cage. Dropping it ends it and all that it started, without waiting; [`Running::kill`] waits.
 pub struct Running {
@@ -113,6 +113,11 @@ impl Running {
             Ok(end) => end,
             Err(_) => self.kill().await,
         }
+    }
+
+    /// Whether it runs in a namespace of its own, so that nothing outside can depend on how it ends.
+    pub fn is_caged(&self) -> bool {
+        !matches!(*self.tree, Tree::Group(_))
     }
 
     /// Keeps a folder for as long as the program can write to it, then removes it.

@@ -30,8 +30,10 @@ use super::{
 };
 use crate::cage::Running;
 
-/// Time a server has to end by itself once its input is closed.
+/// Time a server has to end by itself once its input is closed. What it did not save is the user's own.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+/// The same in the cage, where all that it could still save is thrown away.
+const CLOSED_IN_CAGE: Duration = Duration::from_millis(500);
 /// Time given to rmcp beyond the time limit of a request.
 const SLACK: Duration = Duration::from_secs(2);
 /// Times a server may ask for input before it answers a call.
@@ -289,8 +291,7 @@ impl ToolRunner for Runner {
         // Closes the server's standard input, which is how a server is told to end.
         self.service.close_with_timeout(CLOSED_WITHIN).await.ok();
         if let Behind::Process { running, .. } = &mut self.behind {
-            timeout(CLOSED_WITHIN, running.wait()).await.ok();
-            running.kill().await;
+            running.kill_after(if running.is_caged() { CLOSED_IN_CAGE } else { CLOSED_WITHIN }).await;
             running.let_go().await;
         }
     }
