@@ -15,6 +15,7 @@ use std::{
 use common::{alive, cage, eventually};
 use mcpmill_clients::cage::{Cage, HOME, Host, Input, WORLD};
 use mcpmill_core::edge::{Bind, Confined, Limits, Process, ProcessEnd, ProcessOutput};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 fn confined(command: &[&str]) -> Confined {
     Confined {
@@ -52,6 +53,24 @@ fn mark(name: &str) -> String {
 #[tokio::test]
 async fn it_works_here() {
     cage().await.probe().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_started_by_hand_is_in_the_same_cage() {
+    let cage = cage().await;
+    let look = sh("id -u; pwd; env | sort; cat /proc/net/dev | wc -l; ls / /home/user; cut -d' ' -f2,4 /proc/mounts | sort");
+    let caged = cage.run(&look).await.unwrap().stdout;
+    let (mut command, inherit) = cage.command(&look).await.unwrap();
+    inherit.iter().for_each(|descriptor| fcntl_setfd(descriptor, FdFlags::empty()).unwrap());
+    let by_hand = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&by_hand.stdout), caged);
+    assert!(caged.starts_with("1000\n"), "{caged}");
+
+    let bare = Cage::unsandboxed(Host::default()).unwrap();
+    let (mut command, inherit) = bare.command(&sh("env | sort")).await.unwrap();
+    assert!(inherit.is_empty());
+    let by_hand = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert_eq!(by_hand, bare.run(&sh("env | sort")).await.unwrap().stdout);
 }
 
 #[tokio::test]

@@ -2,6 +2,10 @@
 
 use std::{
     fs, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, OnceLock},
@@ -82,18 +86,13 @@ impl Cage {
     }
 
     async fn spawn_caged(&self, bubblewrap: &Path, program: &Confined, input: Input) -> Result<Started, String> {
-        let outside = match program.network {
-            true => Some(self.outside.get_or_init(Outside::discover).await),
-            false => None,
-        };
         let io = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
-        let layout = Layout::new(program, &self.host, outside).map_err(io("its layout cannot be kept"))?;
-        let (args, mut inherit) = layout.into_file().map_err(io("its layout cannot be kept"))?;
+        let (args, mut inherit) = self.layout(program).await.map_err(io("its layout cannot be kept"))?;
         let (reader, writer) = io::pipe().map_err(io("no pipe can be made"))?;
-        let writer = std::os::fd::OwnedFd::from(writer);
-        let status = std::os::fd::AsRawFd::as_raw_fd(&writer);
+        let writer = OwnedFd::from(writer);
+        let status = writer.as_raw_fd();
         inherit.push(writer);
-        let mut command = piped(bubblewrap, Stdio::piped());
+        let mut command = piped(std::process::Command::new(bubblewrap), Stdio::piped());
         // Programs inside can read this command line; where the cache is, is none of their business.
         command.arg0("bwrap");
         command.args(["--json-status-fd", &status.to_string(), "--args", &args.to_string(), "--"]).env_clear();
@@ -122,18 +121,47 @@ impl Cage {
         }
     }
 
-    async fn spawn_bare(&self, program: &Confined, input: Input) -> io::Result<Started> {
+    /// The descriptor that carries the layout of a cage, and all that bubblewrap inherits.
+    async fn layout(&self, program: &Confined) -> io::Result<(i32, Vec<OwnedFd>)> {
+        let outside = match program.network {
+            true => Some(self.outside.get_or_init(Outside::discover).await),
+            false => None,
+        };
+        Layout::new(program, &self.host, outside)?.into_file()
+    }
+
+    /// The command that starts `program` as [`Cage::spawn`] does, with the same cage around it but without
+    /// gate and watchdog, and the descriptors it inherits. For who starts it by hand and compares; the
+    /// descriptors have to be made inheritable first.
+    ///
+    /// # Errors
+    /// The layout of the cage cannot be kept, or there is no command.
+    pub async fn command(&self, program: &Confined) -> io::Result<(std::process::Command, Vec<OwnedFd>)> {
+        let Wall::Bubblewrap(bubblewrap) = &self.wall else { return Ok((self.bare(program).await?, Vec::new())) };
+        let (args, inherit) = self.layout(program).await?;
+        let mut command = std::process::Command::new(bubblewrap);
+        command.arg0("bwrap").args(["--args", &args.to_string(), "--"]).args(&program.command).env_clear();
+        Ok((command, inherit))
+    }
+
+    /// The command without a cage.
+    async fn bare(&self, program: &Confined) -> io::Result<std::process::Command> {
         let program = on_host(program);
         let empty = || io::Error::new(io::ErrorKind::InvalidInput, "there is no command");
         let (name, args) = program.command.split_first().ok_or_else(empty)?;
         let home = std::env::temp_dir();
-        let stdin = if input == Input::Pipe { Stdio::piped() } else { Stdio::null() };
-        let mut command = piped(Path::new(name), stdin);
+        let mut command = std::process::Command::new(name);
         command.args(args).env_clear().process_group(0).current_dir(program.workdir.as_deref().unwrap_or(&home));
         command.envs(base_environment(&self.host, &home.to_string_lossy())).env("TMPDIR", &home).envs(program.env);
         if program.network {
             command.envs(self.outside.get_or_init(Outside::discover).await.env.clone());
         }
+        Ok(command)
+    }
+
+    async fn spawn_bare(&self, program: &Confined, input: Input) -> io::Result<Started> {
+        let stdin = if input == Input::Pipe { Stdio::piped() } else { Stdio::null() };
+        let command = piped(self.bare(program).await?, stdin);
         let child = self.spawner.spawn(command, Vec::new()).await?;
         let leader = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let tree = leader.map_or(Tree::Gone, Tree::Group);
@@ -192,8 +220,8 @@ struct Started {
     exit_code: watch::Receiver<Option<i32>>,
 }
 
-fn piped(program: &Path, stdin: Stdio) -> Command {
-    let mut command = Command::new(program);
+fn piped(command: std::process::Command, stdin: Stdio) -> Command {
+    let mut command = Command::from(command);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }

@@ -27,6 +27,7 @@ use mcpmill_core::{
     launch,
     record::{HarvestOutcome, Launch, ServerRecord},
 };
+use tempfile::TempDir;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -166,6 +167,20 @@ impl CagedConnector {
         Client::new(root, self.takes_defaults)
     }
 
+    /// A server made ready as for a connection, and not started: for who starts it by hand and compares.
+    ///
+    /// # Errors
+    /// With the outcome it has earned.
+    pub async fn ready(&self, server: &ServerRecord, spec: &WorldSpec) -> Result<Ready, ConnectError> {
+        let ready = async {
+            let program = self.prepare(server).await?;
+            let world = self.world(spec).await?;
+            let confined = self.confined(&format!("server {}", program.name), &program.command, &program, &world);
+            Ok(Ready { confined, _world: world.into_folder() })
+        };
+        ready.await.map_err(|failure| self.told(failure, &server.name))
+    }
+
     fn secrets(&self) -> Secrets {
         Secrets::new(self.credentials.values())
     }
@@ -241,8 +256,7 @@ impl CagedConnector {
 
     async fn shake_hands(&self, program: &Program, spec: &WorldSpec, era: Era, deadline: Instant) -> Result<Runner, Failure> {
         let broken = |detail: String| Failure::new(HarvestOutcome::LaunchFailed, detail);
-        let world = World::new(spec, &self.scratch).map_err(|e| broken(format!("its world cannot be made: {e}")))?;
-        self.set_up(spec, &world).await?;
+        let world = self.world(spec).await?;
         // Without a cage the server sees the host's own path.
         let root = match self.cage.program() {
             Some(_) => WORLD.to_owned(),
@@ -290,6 +304,14 @@ impl CagedConnector {
         }
     }
 
+    /// A fresh world, set up.
+    async fn world(&self, spec: &WorldSpec) -> Result<World, Failure> {
+        let broken = |e| Failure::new(HarvestOutcome::LaunchFailed, format!("its world cannot be made: {e}"));
+        let world = World::new(spec, &self.scratch).map_err(broken)?;
+        self.set_up(spec, &world).await?;
+        Ok(world)
+    }
+
     /// Runs the setup commands of a world, each in the cage.
     async fn set_up(&self, spec: &WorldSpec, world: &World) -> Result<(), Failure> {
         let nothing = Program { name: "setup".to_owned(), command: Vec::new(), env: Vec::new(), binds: Vec::new() };
@@ -322,6 +344,13 @@ impl CagedConnector {
             },
         }
     }
+}
+
+/// A server that could be started as it is; its world goes when this does.
+pub struct Ready {
+    /// The program and all that it may see.
+    pub confined: Confined,
+    _world: TempDir,
 }
 
 /// A server's program, ready to be started.
