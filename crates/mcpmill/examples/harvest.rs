@@ -320,7 +320,14 @@ async fn harvest_one(bench: &Bench, connector: &CagedConnector, server: &ServerR
     let (events, _stream) = Events::channel();
     let recorder = Arc::new(Recorder::new(Arc::new(store), Mode::Live));
     let cx = Context { stage: "2-harvest".to_owned(), events, cancel: CancellationToken::new(), recorder };
-    let settings = HarvestSettings { concurrency: 1, max_pages: 50, max_tools: 1000, worlds: Arc::default() };
+    let settings = HarvestSettings {
+        concurrency: 1,
+        max_pages: 50,
+        max_tools: 1000,
+        listed_tools: false,
+        worlds: Arc::default(),
+        networked: Arc::default(),
+    };
     let laddered = RetryLadder::new(connector.clone(), bench.folder.join("cache/rungs.json"));
     let connector: Arc<dyn Connector> = Arc::new(HidingSecrets::new(laddered, &Default::default()));
     let servers = vec![server.clone()];

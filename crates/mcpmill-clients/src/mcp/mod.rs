@@ -175,7 +175,8 @@ impl CagedConnector {
         let ready = async {
             let program = self.prepare(server).await?;
             let world = self.world(spec).await?;
-            let confined = self.confined(&format!("server {}", program.name), &program.command, &program, &world);
+            let mut confined = self.confined(&format!("server {}", program.name), &program.command, &program, &world);
+            confined.network = spec.network == Network::Full;
             Ok(Ready { confined, _world: world.into_folder() })
         };
         ready.await.map_err(|failure| self.told(failure, &server.name))
