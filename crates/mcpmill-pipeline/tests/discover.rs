@@ -287,6 +287,18 @@ async fn what_was_cut_off_is_asked_for_again() {
     // The same limit: everything is asked for, not only what changed since.
     run(&[declared(2)], &cx(&pages, Some(&kept), "2026-11-02T00:00:00Z")).await;
     assert_eq!(pages.asked(), ["https://a.example/s", "https://a.example/s"]);
+
+    // And changes that were cut off are asked for since the last time that all of them were seen.
+    let (pages, kept) = (Arc::new(Pages::default()), Arc::new(Memory::default()));
+    serve(&pages, "a", &json!(entries));
+    run(&[declared(3)], &cx(&pages, Some(&kept), "2026-11-01T00:00:00Z")).await;
+    let since = "https://a.example/s?since=2026-11-01T00%3A00%3A00Z";
+    let changes = ["p", "q", "r", "s"].map(|name| version(name, "1.0.0", "active", true));
+    pages.serve(since, &json!({ "s": changes }).to_string());
+    let (found, ends) = run(&[declared(3)], &cx(&pages, Some(&kept), "2026-11-02T00:00:00Z")).await;
+    assert_eq!((found.sources[0].counts.cut, rows(ends).len()), (true, 6));
+    run(&[declared(3)], &cx(&pages, Some(&kept), "2026-11-03T00:00:00Z")).await;
+    assert_eq!(pages.asked(), ["https://a.example/s", since, since]);
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ pub enum Verb {
     },
     /// Find servers in the marketplaces
     Discover {
-        /// Save every page that is fetched, without secrets, as a fixture of the tests; begins a new run
+        /// Save every page that is fetched, without secrets, as a fixture; below marketplaces/fixtures/ `check` tries declarations on it; begins a new run
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
     },
@@ -108,7 +108,7 @@ pub enum Verb {
         #[command(subcommand)]
         what: Cache,
     },
-    /// Read every declaration and say what is wrong, offline
+    /// Read every declaration, try marketplaces on their saved pages and say what is wrong, offline
     Check,
     /// Explain a setting, stage, prompt, filter chain, marketplace or dataset
     Explain {

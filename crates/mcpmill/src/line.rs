@@ -45,7 +45,7 @@ use crate::{
     edges::{Edges, embedder_name, model_of},
     error::{Exit, Failure},
     publish,
-    snapshots::{Beginning, DiskShelf, DiskSnapshots, RecordedSnapshots, beginning},
+    snapshots::{DiskShelf, DiskSnapshots, RecordedSnapshots, beginning, registry},
     sources::{DiskFiles, RecordedFetch, SavedPages},
     speed,
     stage::Stage,
@@ -184,10 +184,13 @@ impl Line {
         if let Some(folder) = &self.record {
             fetch = Arc::new(SavedPages::new(fetch, folder)?);
         }
-        let Beginning { now, npm_registry } = beginning(&self.recorder).await?;
         let mut values = config.discover.values.clone();
-        if let Some(registry) = npm_registry {
-            values.entry("npm_registry".to_owned()).or_insert(registry);
+        let starts_there = |id: &String| {
+            let text = self.declarations.text(&format!("marketplaces/{id}.toml"));
+            text.is_some_and(|text| text.contains("${npm_registry}"))
+        };
+        if !values.contains_key("npm_registry") && config.discover.marketplaces.iter().any(starts_there) {
+            values.extend(registry(&self.recorder).await?.map(|registry| ("npm_registry".to_owned(), registry)));
         }
         // A replay starts from what the run it replays did, and leaves nothing for the next crawl.
         let keeps = config.discover.incremental && !replay && self.record.is_none();
@@ -200,7 +203,7 @@ impl Line {
             files: Some(Arc::new(DiskFiles)),
             snapshots: Some(Arc::new(RecordedSnapshots::new(disk, Arc::clone(&self.recorder)))),
             shelf: Some(Arc::new(shelf)),
-            now,
+            now: beginning(&self.recorder).await?,
             values,
         })
     }

@@ -173,31 +173,33 @@ impl Drop for DiskKeeping {
     }
 }
 
-/// What holds for a whole crawl.
-#[derive(Serialize, Deserialize)]
-pub struct Beginning {
-    /// When it began, in RFC 3339.
-    pub now: String,
-    /// The package registry that npm is set to.
-    pub npm_registry: Option<String>,
-}
-
-/// When the run's crawl began and what it was given then: recorded, so that addresses with a date are the same
-/// when the run goes on, and in a replay.
+/// When the run's crawl began, in RFC 3339: recorded, so that addresses with a date are the same when the run goes
+/// on, and in a replay.
 ///
 /// # Errors
 /// The exchange store cannot be used.
-pub async fn beginning(recorder: &Recorder) -> Result<Beginning, Failure> {
-    let live = || async {
-        let beginning = Beginning { now: now_rfc3339(), npm_registry: npm_registry().await };
-        Ok::<_, io::Error>(json!(beginning))
-    };
-    let failed = |detail: String| Failure::environment(format!("failed to begin the crawl: {detail}"));
-    match recorder.ask(ExchangeKind::Crawl, &json!("beginning"), |_| true, live).await {
-        Ok(recorded) => serde_json::from_value(recorded.reply).map_err(|e| failed(e.to_string())),
-        // A run of before, which recorded no beginning.
-        Err(ExchangeError::NotRecorded { .. }) => Ok(Beginning { now: now_rfc3339(), npm_registry: None }),
-        Err(error) => Err(failed(error.to_string())),
+pub async fn beginning(recorder: &Recorder) -> Result<String, Failure> {
+    let recorded = given(recorder, "time", async || Some(now_rfc3339())).await?;
+    // A run of before recorded no beginning.
+    Ok(recorded.unwrap_or_else(now_rfc3339))
+}
+
+/// The package registry that npm was set to when the run's crawl began. Only for a run that starts there: whose
+/// registry it is should not be handed on for nothing.
+///
+/// # Errors
+/// The exchange store cannot be used.
+pub async fn registry(recorder: &Recorder) -> Result<Option<String>, Failure> {
+    given(recorder, "npm_registry", async || npm_registry().await).await
+}
+
+/// What a crawl was given at its beginning, recorded; `None` when there is none, or a replay finds none recorded.
+async fn given(recorder: &Recorder, what: &str, now: impl AsyncFnOnce() -> Option<String>) -> Result<Option<String>, Failure> {
+    let live = async || Ok::<_, io::Error>(json!(now().await));
+    match recorder.ask(ExchangeKind::Crawl, &json!({ "beginning": what }), |_| true, live).await {
+        Ok(recorded) => Ok(recorded.reply.as_str().map(str::to_owned)),
+        Err(ExchangeError::NotRecorded { .. }) => Ok(None),
+        Err(error) => Err(Failure::environment(format!("failed to begin the crawl: {error}"))),
     }
 }
 

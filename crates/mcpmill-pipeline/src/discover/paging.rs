@@ -12,6 +12,7 @@ use super::{
     html, markdown,
     marketplace::{CrawlContext, CrawlError, Kind},
     pick,
+    snapshot::hashed,
     source::Crawl,
 };
 
@@ -52,7 +53,7 @@ impl<'a> Pages<'a> {
     /// One chain of pages from its first one, which may have been fetched already.
     async fn chain(&mut self, start: String, first: Option<Read>, crawl: &mut Crawl<'_>) -> Result<(), CrawlError> {
         let mut url = self.first(&start);
-        let mut known = HashSet::from([url.clone()]);
+        let mut known = HashSet::from([hashed(&url)]);
         let (mut number, mut ready) = (self.declaration.paging.first, first);
         loop {
             let read = match ready.take() {
@@ -69,7 +70,7 @@ impl<'a> Pages<'a> {
             if !crawl.is_home(&next) {
                 return Err(crawl.fail("bad-cursor", format!("the next page is on another site: `{}`", shown(&next, 200))));
             }
-            if !known.insert(next.clone()) {
+            if !known.insert(hashed(&next)) {
                 return Err(crawl.fail("stuck-cursor", format!("`{}` was read before", shown(&next, 200))));
             }
             url = next;
