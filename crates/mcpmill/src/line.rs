@@ -1,5 +1,6 @@
 //! The line: discover → harvest → generate → filter → rollout → filter → export, as a list of calls.
 
+mod surroundings;
 mod visits;
 
 use std::{
@@ -14,14 +15,14 @@ use std::{
 use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Pace, Sink, StageError},
-    edge::{Exchanges, Fetch, Mode, Network, RecordedEmbedder, Recorder, WorldSpec},
+    edge::{Exchanges, Mode, Network, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
     id::ServerId,
     record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Twin, Verdict},
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    discover::{CrawlContext, Marketplace, discover},
+    discover::discover,
     export::{Sources, export},
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
@@ -44,10 +45,7 @@ use crate::{
     declarations::Declarations,
     edges::{Edges, embedder_name, model_of},
     error::{Exit, Failure},
-    publish,
-    snapshots::{DiskShelf, DiskSnapshots, RecordedSnapshots, beginning, registry},
-    sources::{DiskFiles, RecordedFetch, SavedPages},
-    speed,
+    publish, speed,
     stage::Stage,
 };
 
@@ -170,42 +168,6 @@ impl Line {
             found.map(|discovered| discovered.summary).map_err(Failure::from)
         })
         .await
-    }
-
-    /// What discover has of the world. Sources that stand in their own file need nothing of it.
-    async fn crawl_context(&self, marketplaces: &[Box<dyn Marketplace>]) -> Result<CrawlContext, Failure> {
-        let config = &self.config;
-        if marketplaces.iter().all(|marketplace| marketplace.is_own_file()) {
-            return Ok(CrawlContext::default());
-        }
-        let replay = config.mode == Mode::Replay;
-        let keys = marketplaces.iter().flat_map(|marketplace| marketplace.keys()).map(|key| key.name).collect();
-        let mut fetch: Arc<dyn Fetch> = Arc::new(RecordedFetch::new(self.edges.crawler(&keys)?, Arc::clone(&self.recorder)));
-        if let Some(folder) = &self.record {
-            fetch = Arc::new(SavedPages::new(fetch, folder)?);
-        }
-        let mut values = config.discover.values.clone();
-        let starts_there = |id: &String| {
-            let text = self.declarations.text(&format!("marketplaces/{id}.toml"));
-            text.is_some_and(|text| text.contains("${npm_registry}"))
-        };
-        if !values.contains_key("npm_registry") && config.discover.marketplaces.iter().any(starts_there) {
-            values.extend(registry(&self.recorder).await?.map(|registry| ("npm_registry".to_owned(), registry)));
-        }
-        // A replay starts from what the run it replays did, and leaves nothing for the next crawl.
-        let keeps = config.discover.incremental && !replay && self.record.is_none();
-        let disk = keeps.then(|| DiskSnapshots::new(&config.cache_dir));
-        let shelf = DiskShelf::new(&config.cache_dir).map_err(|e| {
-            Failure::environment(format!("failed to put listings aside in `{}`: {e}", config.cache_dir.display()))
-        })?;
-        Ok(CrawlContext {
-            fetch: Some(fetch),
-            files: Some(Arc::new(DiskFiles)),
-            snapshots: Some(Arc::new(RecordedSnapshots::new(disk, Arc::clone(&self.recorder)))),
-            shelf: Some(Arc::new(shelf)),
-            now: beginning(&self.recorder).await?,
-            values,
-        })
     }
 
     /// Says once how long the embedded model will take; an endpoint's speed is seen while it works.
