@@ -277,6 +277,8 @@ fn machine(bench: &Bench) -> Result<String> {
 async fn overhead(bench: &Bench, visits: usize) -> Result<()> {
     let connector = bench.connector(&bench.caged);
     let (mut differences, mut lasting) = (Vec::new(), Vec::new());
+    // Of all processes, for both: wall time is what other programs leave.
+    let (mut ours_computed, mut theirs_computed, mut pairs) = (0.0, 0.0, 0_u32);
     println!("\nin the cage, medians of {visits} visits, ms:        harvest  by hand  difference  tools");
     for server in &bench.servers {
         let (mut ours, mut theirs, mut apart, mut tools) = (Vec::new(), Vec::new(), Vec::new(), 0);
@@ -285,17 +287,21 @@ async fn overhead(bench: &Bench, visits: usize) -> Result<()> {
             // Who goes first takes turns, too.
             let by_hand_first = visit % 2 == 0;
             let before = if by_hand_first { Some(by_hand(bench, &connector, server).await?) } else { None };
-            let (harvested, listed) = harvest_one(bench, &connector, server).await?;
-            let (by_hand, theirs_listed) = match before {
+            let harvested = harvest_one(bench, &connector, server).await?;
+            let by_hand = match before {
                 Some(done) => done,
                 None => by_hand(bench, &connector, server).await?,
             };
-            ensure!(listed == theirs_listed, "`{}` lists {listed} and {theirs_listed} tools", server.name);
-            tools = listed;
+            let same = harvested.tools == by_hand.tools;
+            ensure!(same, "`{}` lists {} and {} tools", server.name, harvested.tools, by_hand.tools);
+            tools = harvested.tools;
             if visit > 0 {
-                ours.push(harvested);
-                theirs.push(by_hand);
-                apart.push(harvested - by_hand);
+                ours.push(harvested.wall);
+                theirs.push(by_hand.wall);
+                apart.push(harvested.wall - by_hand.wall);
+                ours_computed += harvested.processor;
+                theirs_computed += by_hand.processor;
+                pairs += 1;
             }
         }
         let [ours, theirs, apart] = [ours, theirs, apart].map(|all| quartiles(all)[1]);
@@ -306,12 +312,40 @@ async fn overhead(bench: &Bench, visits: usize) -> Result<()> {
     let [low, middle, high] = quartiles(differences);
     println!("overhead of a harvest: {middle:.1} ms at the median, quartiles {low:.1} and {high:.1}");
     println!("servers by hand: {:.0} ms at the median", quartiles(lasting)[1]);
+    let mean = |sum: f64| sum / f64::from(pairs.max(1));
+    println!("processor time of a visit: {:.1} ms, by hand {:.1}", mean(ours_computed), mean(theirs_computed));
     println!("at most {} MB resident, the bench included", memory("self"));
     Ok(())
 }
 
-/// One harvest with all that a run does for it: milliseconds, and tools.
-async fn harvest_one(bench: &Bench, connector: &CagedConnector, server: &ServerRecord) -> Result<(f64, u64)> {
+/// One visit to a server: milliseconds by the clock and of processors, and the tools that were listed.
+struct Visit {
+    wall: f64,
+    processor: f64,
+    tools: u64,
+}
+
+/// A clock that runs, and the processor seconds before.
+struct Clock(Instant, f64);
+
+impl Clock {
+    fn start() -> Self {
+        Self(Instant::now(), Self::processor())
+    }
+
+    fn stop(&self, tools: u64) -> Visit {
+        let wall = self.0.elapsed().as_secs_f64() * 1e3;
+        Visit { wall, processor: (Self::processor() - self.1) * 1e3, tools }
+    }
+
+    /// Seconds of this process and of all that it has waited for.
+    fn processor() -> f64 {
+        processor_seconds("self", 13) + processor_seconds("self", 15)
+    }
+}
+
+/// One harvest with all that a run does for it.
+async fn harvest_one(bench: &Bench, connector: &CagedConnector, server: &ServerRecord) -> Result<Visit> {
     let scratch = tempfile::tempdir_in(&bench.folder)?;
     let run = RunDir::create(&scratch.path().join("runs"), "2026-01-01", &"0".repeat(64), "bench")?;
     let StageState::Open(stage) = run.stage("2-harvest", &"0".repeat(64))? else { anyhow::bail!("the run is not new") };
@@ -331,24 +365,24 @@ async fn harvest_one(bench: &Bench, connector: &CagedConnector, server: &ServerR
     let laddered = RetryLadder::new(connector.clone(), bench.folder.join("cache/rungs.json"));
     let connector: Arc<dyn Connector> = Arc::new(HidingSecrets::new(laddered, &Default::default()));
     let servers = vec![server.clone()];
-    let started = Instant::now();
+    let clock = Clock::start();
     let summary = harvest(servers, &settings, connector, &cx, &journal).await?;
-    let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+    let visit = clock.stop(summary.output_rows);
     ensure!(summary.kept == 1, "`{}` was not harvested", server.name);
-    Ok((milliseconds, summary.output_rows))
+    Ok(visit)
 }
 
-/// The same command in the same cage, spoken to as simply as can be: milliseconds, and tools.
-async fn by_hand(bench: &Bench, connector: &CagedConnector, server: &ServerRecord) -> Result<(f64, u64)> {
+/// The same command in the same cage, spoken to as simply as can be.
+async fn by_hand(bench: &Bench, connector: &CagedConnector, server: &ServerRecord) -> Result<Visit> {
     let ready = connector.ready(server, &WorldSpec::default()).await?;
     let (command, inherit) = bench.caged.command(&ready.confined).await?;
     let talked = tokio::task::spawn_blocking(move || talk(command, inherit)).await?;
     talked.with_context(|| format!("`{}` by hand", server.name))
 }
 
-fn talk(mut command: Command, inherit: Vec<OwnedFd>) -> Result<(f64, u64)> {
+fn talk(mut command: Command, inherit: Vec<OwnedFd>) -> Result<Visit> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let started = Instant::now();
+    let clock = Clock::start();
     inherit.iter().try_for_each(|descriptor| fcntl_setfd(descriptor, FdFlags::empty()))?;
     let mut child = command.spawn()?;
     drop(inherit);
@@ -372,7 +406,7 @@ fn talk(mut command: Command, inherit: Vec<OwnedFd>) -> Result<(f64, u64)> {
     }
     drop(hand);
     end(child)?;
-    Ok((started.elapsed().as_secs_f64() * 1e3, tools.len() as u64))
+    Ok(clock.stop(tools.len() as u64))
 }
 
 /// Waits for a server whose input is closed, and ends it when it takes too long.
@@ -449,7 +483,7 @@ async fn against_the_sdk(bench: &Bench, rounds: usize) -> Result<()> {
                 });
             }
         }
-        let figures = [Visits::of(&visits[0]), Visits::of(&visits[1])];
+        let figures = [Medians::of(&visits[0]), Medians::of(&visits[1])];
         for (name, of) in ["mcpmill", SDK].iter().zip(&figures) {
             println!(
                 "{at_once} at once, {name:<31} {:>10.2} {:>13.2} {:>12.2} {:>8.2} {:>11}",
@@ -470,7 +504,7 @@ async fn against_the_sdk(bench: &Bench, rounds: usize) -> Result<()> {
 }
 
 /// Medians over some visits to all servers; of memory the most.
-struct Visits {
+struct Medians {
     whole: f64,
     inner: f64,
     processor: f64,
@@ -478,7 +512,7 @@ struct Visits {
     peak: usize,
 }
 
-impl Visits {
+impl Medians {
     fn of(visits: &[(Measured, f64)]) -> Self {
         let median = |figure: fn(&(Measured, f64)) -> f64| quartiles(visits.iter().map(figure).collect())[1];
         Self {
