@@ -31,7 +31,7 @@ const SERVERS: &str = r#"
 "pypi:basic-memory" = { sdist = ["pybars3", "pymeta3"] }
 "pypi:zotero-mcp-server" = { sdist = ["bibtexparser"] }
 "pypi:serena-agent" = { sdist = ["proxy-tools"] }
-"pypi:mcp-simple-pubmed" = { sdist = ["docopt", "metapub"] }
+"pypi:mcp-simple-pubmed" = { sdist = ["docopt"] }
 "pypi:math-mcp" = { sdist = ["community", "python-louvain"] }
 "pypi:mcp-sqlite" = { world = ["database"] }
 "#;

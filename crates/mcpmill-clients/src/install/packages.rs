@@ -50,10 +50,25 @@ pub(super) fn settings_of(packages: &Packages, package: &Package) -> PackageSett
     packages.get(&package.key()).cloned().unwrap_or_default()
 }
 
-/// The packages that uv says it found no wheel of.
-pub(super) fn without_wheel(complaint: &str) -> BTreeSet<String> {
+/// The packages that uv says it found no wheel of, the one that its reasoning begins with first: where
+/// versions of another are only out of reach because of it, that other one need not be built.
+pub(super) fn without_wheel(complaint: &str) -> Vec<String> {
     let name = |line: &str| Some(pypi_name(line.split_once("Wheels are required for `")?.1.split_once('`')?.0));
-    complaint.lines().filter_map(name).collect()
+    let mut names: Vec<String> = complaint.lines().filter_map(name).collect();
+    names.sort();
+    names.dedup();
+    names.sort_by_key(|name| place(complaint, name).unwrap_or(usize::MAX));
+    names
+}
+
+/// Where a package is first spoken of.
+fn place(complaint: &str, name: &str) -> Option<usize> {
+    let whole = |at: usize| {
+        let own = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        let (before, after) = (complaint[..at].chars().next_back(), complaint[at + name.len()..].chars().next());
+        !before.is_some_and(own) && !after.is_some_and(own)
+    };
+    complaint.match_indices(name).map(|(at, _)| at).find(|&at| whole(at))
 }
 
 #[cfg(test)]
@@ -69,10 +84,13 @@ mod tests {
 
     #[test]
     fn what_has_no_wheel_is_read_from_the_complaint() {
-        let said = "error: No solution found\n  cause: Because b==1 has no usable wheels\n\n\
-                    hint: Wheels are required for `B_x` because building from source is disabled\n\n\
+        let said = "error: No solution found\n  cause: Because b-x==1 has no usable wheels\n\n\
+                    hint: Wheels are required for `b-x` because building from source is disabled\n\n\
                     hint: Wheels are required for `a` because building from source is disabled";
-        assert_eq!(without_wheel(said).into_iter().collect::<Vec<_>>(), ["a", "b-x"]);
+        assert_eq!(without_wheel(said), ["b-x", "a"]);
+        let root = "cause: Because all versions of z have no usable wheels and a.z>=1 depends on z, and a<1 has none:\n\
+                    hint: Wheels are required for `a` because\nhint: Wheels are required for `z` because";
+        assert_eq!(without_wheel(root), ["z", "a"]);
         assert!(without_wheel("error: it is not there").is_empty());
     }
 }

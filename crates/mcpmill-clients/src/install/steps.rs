@@ -55,7 +55,9 @@ impl Site<'_> {
     /// Installs from the lock that is given or kept, or from one that is made first.
     pub(super) async fn work(&self, given: Option<&Lock>) -> Result<(Lock, Installation), InstallErrorKind> {
         let locked_and_installed = async {
-            let lock = match given.cloned().or_else(|| kept_lock(self.package.registry, self.folder)) {
+            // A lock of ours that builds more than is let now is made again.
+            let kept = || kept_lock(self.package.registry, self.folder).filter(|kept| self.may_build(&kept.built(), "").is_ok());
+            let lock = match given.cloned().or_else(kept) {
                 Some(lock) => lock,
                 None if self.offline => return Err(InstallErrorKind::Offline),
                 None => self.make_lock().await?,
@@ -110,11 +112,9 @@ impl Site<'_> {
             args.extend(built.iter().flat_map(|name: &String| ["--no-binary", name]));
             let Err(failure) = self.uv("uv pip compile", &args, folder, !built.is_empty()).await else { return Ok(()) };
             let InstallErrorKind::Failed { stderr, .. } = &failure else { return Err(failure) };
-            let lacking: BTreeSet<String> = without_wheel(stderr).difference(&built).cloned().collect();
-            if lacking.is_empty() || built.len() > MOST_BUILT {
-                return Err(failure);
-            }
-            built.extend(lacking);
+            let lacking = without_wheel(stderr).into_iter().find(|name| !built.contains(name));
+            let Some(lacking) = lacking.filter(|_| built.len() < MOST_BUILT) else { return Err(failure) };
+            built.insert(lacking);
             self.may_build(&built, stderr)?;
         }
     }
