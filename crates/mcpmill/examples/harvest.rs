@@ -277,7 +277,7 @@ fn machine(bench: &Bench) -> Result<String> {
 async fn overhead(bench: &Bench, visits: usize) -> Result<()> {
     let connector = bench.connector(&bench.caged);
     let (mut differences, mut lasting) = (Vec::new(), Vec::new());
-    // Of all processes, for both: wall time is what other programs leave.
+    // On a machine that others use, wall time says mostly what they left.
     let (mut ours_computed, mut theirs_computed, mut pairs) = (0.0, 0.0, 0_u32);
     println!("\nin the cage, medians of {visits} visits, ms:        harvest  by hand  difference  tools");
     for server in &bench.servers {
@@ -313,7 +313,7 @@ async fn overhead(bench: &Bench, visits: usize) -> Result<()> {
     println!("overhead of a harvest: {middle:.1} ms at the median, quartiles {low:.1} and {high:.1}");
     println!("servers by hand: {:.0} ms at the median", quartiles(lasting)[1]);
     let mean = |sum: f64| sum / f64::from(pairs.max(1));
-    println!("processor time of a visit: {:.1} ms, by hand {:.1}", mean(ours_computed), mean(theirs_computed));
+    println!("processor time of a visit beside the server: {:.1} ms, by hand {:.1}", mean(ours_computed), mean(theirs_computed));
     println!("at most {} MB resident, the bench included", memory("self"));
     Ok(())
 }
@@ -338,7 +338,7 @@ impl Clock {
         Visit { wall, processor: (Self::processor() - self.1) * 1e3, tools }
     }
 
-    /// Seconds of this process and of all that it has waited for.
+    /// Seconds of this process and of all that it has waited for: bubblewrap, and not what ran in its namespace.
     fn processor() -> f64 {
         processor_seconds("self", 13) + processor_seconds("self", 15)
     }
