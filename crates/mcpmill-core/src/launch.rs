@@ -112,8 +112,11 @@ pub fn normalised(command: &str, args: &[String]) -> Launch {
 /// What `mcp-remote URL [--header 'Name: value'] [--transport sse-only]` connects to.
 fn bridged(args: &[String]) -> Option<Launch> {
     let url = args.iter().find(|arg| arg.starts_with("https://") || arg.starts_with("http://"))?.clone();
-    let values =
-        |option: &str| -> Vec<&String> { args.windows(2).filter(|pair| pair[0] == option).map(|pair| &pair[1]).collect() };
+    let values = |option: &str| -> Vec<&str> {
+        let spaced = args.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str());
+        let joined = args.iter().filter_map(|arg| arg.strip_prefix(option)?.strip_prefix('='));
+        spaced.chain(joined).collect()
+    };
     let headers = values("--header").into_iter().filter_map(|header| {
         let (name, value) = header.split_once(':')?;
         Some(EnvVar { name: name.trim().to_owned(), value: Some(value.trim().to_owned()), secret: false, required: true })
@@ -200,7 +203,12 @@ fn uv_run(args: &[&str]) -> Result<Package, String> {
             _ if arg.starts_with('-') => others.push(arg),
             _ => {
                 others.push(arg);
-                others.extend(rest.by_ref());
+                let given: Vec<&str> = rest.by_ref().collect();
+                let runs_files = ["python", "python3", "mcp", "fastmcp"].contains(&arg);
+                if let Some(file) = given.iter().find(|given| runs_files && (given.ends_with(".py") || given.contains('/'))) {
+                    return Err(format!("`{file}` is a file of its own, and no package"));
+                }
+                others.extend(given);
             }
         }
     }
@@ -243,10 +251,12 @@ fn npm_spec(spec: &str) -> Result<(String, Option<String>, String), String> {
     let parts: Vec<&str> = name.strip_prefix('@').unwrap_or(name).split('/').collect();
     let expected = if name.starts_with('@') { 2 } else { 1 };
     let fits = |part: &&str| {
-        part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '~')
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
             && part.chars().all(|c| c.is_ascii_alphanumeric() || "-._~".contains(c))
     };
-    if parts.len() != expected || !parts.iter().all(fits) {
+    // npm takes such a name for a file.
+    let is_file = [".tgz", ".tar", ".tar.gz"].iter().any(|ending| name.ends_with(ending));
+    if parts.len() != expected || !parts.iter().all(fits) || is_file {
         return Err(unknown());
     }
     let version = version.filter(|version| !version.is_empty() && *version != "latest");
@@ -294,7 +304,7 @@ fn uvx(args: &[&str]) -> Result<Package, String> {
         Some(spec) => (spec, Some(program(first)?)),
         // `uvx name@1.2` means `uvx --from name==1.2 name`.
         None => match first.split_once('@') {
-            Some((name, version)) if !version.contains(['/', ':']) => {
+            Some((name, version)) if is_version(version) => {
                 let version = if version == "latest" { String::new() } else { format!("=={version}") };
                 (pypi_spec(&format!("{name}{version}"))?, None)
             }
@@ -337,20 +347,37 @@ impl PypiSpec {
 
 fn pypi_spec(spec: &str) -> Result<PypiSpec, String> {
     let unknown = || format!("`{spec}` is no package of PyPI");
-    let compact: String = spec.chars().filter(|c| !c.is_whitespace()).collect();
-    let end = compact.find(|c: char| !(c.is_ascii_alphanumeric() || "-._".contains(c))).unwrap_or(compact.len());
-    let (name, rest) = compact.split_at(end);
-    let (extras, bounds) = match rest.find(']') {
-        Some(at) if rest.starts_with('[') => rest.split_at(at + 1),
-        _ => ("", rest),
+    let spec = spec.trim();
+    let end = spec.find(|c: char| !(c.is_ascii_alphanumeric() || "-._".contains(c))).unwrap_or(spec.len());
+    let (name, rest) = spec.split_at(end);
+    // Spaces may stand around extras and bounds, and nowhere else: `foo bar` is not `foobar`.
+    let spaced = |part: &str| part.split_whitespace().count() < 2;
+    let (extras, bounds) = match rest.trim().split_once(']') {
+        Some((extras, bounds)) if extras.starts_with('[') => (format!("{extras}]"), bounds.trim()),
+        _ => (String::new(), rest.trim()),
     };
+    let listed = |list: &str, fits: &dyn Fn(&str) -> bool| list.split(',').all(|part| spaced(part) && fits(part.trim()));
+    let is_extra = |extra: &str| !extra.is_empty() && extra.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    let extras_fit = extras.is_empty() || listed(extras.trim_matches(['[', ']']), &is_extra);
+    let bounds_fit = bounds.is_empty() || bounds.split(',').all(|bound| is_bound(bound.trim()));
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let plain = |text: &str, more: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
-    let bounded = bounds.is_empty() || (bounds.starts_with(['<', '>', '=', '!', '~']) && plain(bounds, "<>=!~.,*+-_"));
-    if !edge(name.chars().next()) || !edge(name.chars().last()) || !plain(extras, "[],-._") || !bounded {
+    if !edge(name.chars().next()) || !edge(name.chars().last()) || !extras_fit || !bounds_fit {
         return Err(unknown());
     }
-    Ok(PypiSpec { name: name.to_owned(), extras: extras.to_owned(), bounds: bounds.to_owned() })
+    let compact = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect();
+    Ok(PypiSpec { name: name.to_owned(), extras: compact(&extras), bounds: compact(bounds) })
+}
+
+/// One bound of a requirement: an operator and a version.
+fn is_bound(bound: &str) -> bool {
+    let operators = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
+    operators.iter().find_map(|operator| bound.strip_prefix(operator)).is_some_and(|version| is_version(version.trim()))
+}
+
+/// What can be the version of a package, `1.*` and `latest` too.
+fn is_version(version: &str) -> bool {
+    version.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && version.chars().all(|c| c.is_ascii_alphanumeric() || ".+!*_-".contains(c))
 }
 
 /// `3.12` or `3.12.1`, with or without a `python` before it.
@@ -428,6 +455,8 @@ mod tests {
         refused("npx -y pkg@npm:other", "no package of the npm registry");
         refused("npx -y @scope", "no package of the npm registry");
         refused("npx -p pkg ../bin", "no program");
+        refused("npx foo.tgz", "no package of the npm registry");
+        refused("npx ~foo", "no package of the npm registry");
     }
 
     #[test]
@@ -458,6 +487,11 @@ mod tests {
         refused("uvx --from", "has no value");
         refused("uvx --python pypy pkg", "no Python version");
         refused("uvx --from pkg ../script", "no program");
+        // Not the packages `foobar` and `foo-rx`, nor bounds that bind nothing.
+        for spec in ["foo_bar", "foo_-r_x", "foo@", "foo==", "foo@>=1", "foo==1.0==2", "foo==1<>2", "foo[]", "foo[a", "~foo"] {
+            refused(&format!("uvx {spec}"), "no package of PyPI");
+        }
+        check("uvx --from foo_[_a,b_]_>=_1.0,_<_2 x", (Registry::Pypi, "foo", None, "foo[a,b]>=1.0,<2"));
     }
 
     #[test]
@@ -485,6 +519,9 @@ mod tests {
         );
         refused("uv run --directory /x server", "files of its own");
         refused("uv run server.py", "names no package");
+        refused("uv run --with mcp[cli] mcp run /home/me/server.py", "a file of its own");
+        refused("uv run --with fastmcp fastmcp run server.py", "a file of its own");
+        refused("uv run --with mcp python server.py", "a file of its own");
     }
 
     #[test]
