@@ -367,3 +367,44 @@ async fn a_key_goes_nowhere_else() {
         assert!(nobody.is_err(), "{mode}: somebody came");
     }
 }
+
+/// What published configs leave open is asked for, and filled in the form they write.
+#[tokio::test]
+async fn nothing_is_sent_with_a_hole_in_it() {
+    let remote = Remote::start("json").await;
+    let header =
+        |value: Option<&str>| EnvVar { name: "X-Key".to_owned(), value: value.map(str::to_owned), secret: false, required: true };
+    let ends = async |address: &str, value: Option<&str>| {
+        let launch = Launch::StreamableHttp { url: format!("{}{address}", remote.url), headers: vec![header(value)] };
+        let given =
+            ["X-Key", "API_KEY", "KEY", "YOUR_API_KEY"].map(|name| (format!("127.0.0.1/{name}"), format!("given {name}")));
+        let connector = connector().await.with_remote(reach(&remote)).with_credentials(given.into());
+        let before = remote.asked().len();
+        match connector.connect(&record(launch), &WorldSpec::default()).await {
+            Err(error) => {
+                assert_eq!(remote.asked().len(), before, "nothing is sent");
+                error.detail
+            }
+            Ok(runner) => {
+                runner.close().await;
+                let asked = &remote.asked()[before];
+                format!("{} {}", asked.path, asked.header("x-key").unwrap_or_default())
+            }
+        }
+    };
+    assert_eq!(ends("?key=${KEY}", Some("Bearer ${env:KEY}")).await, "/mcp?key=given%20KEY Bearer given KEY");
+    assert_eq!(ends("?apiKey=<redacted>", Some("<your org>")).await, "/mcp?apiKey=given%20API_KEY given X-Key");
+    assert_eq!(ends("?k=YOUR_API_KEY", None).await, "/mcp?k=given%20YOUR_API_KEY given X-Key");
+    assert_eq!(ends("/<workspace>", Some("${GONE}")).await, "it needs `127.0.0.1/WORKSPACE`, `127.0.0.1/GONE`");
+}
+
+#[tokio::test]
+async fn credentials_are_not_sent_in_the_clear() {
+    let key = EnvVar { name: "X-Key".to_owned(), value: None, secret: true, required: true };
+    let launch = Launch::StreamableHttp { url: "http://host.invalid/mcp".to_owned(), headers: vec![key] };
+    let given = [("host.invalid/X-Key".to_owned(), "secret-value-1".to_owned())].into();
+    let connector = connector().await.with_remote(Some(Reach::new(Vec::new()).unwrap())).with_credentials(given);
+    let error = connector.connect(&record(launch), &WorldSpec::default()).await.map(|_| ()).unwrap_err();
+    assert_eq!(error.outcome, HarvestOutcome::Unsupported);
+    assert!(error.detail.contains("unencrypted") && !error.detail.contains("secret"), "{error}");
+}

@@ -15,5 +15,6 @@ pub mod record;
 pub mod schema;
 pub mod schema_view;
 pub mod secrets;
+pub mod template;
 pub mod text;
 pub mod toolbox;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcpmill_core::edge::FetchErrorKind;
-use reqwest::{Client, redirect::Policy};
+use reqwest::{Client, Url, redirect::Policy};
 
 use super::{
     CrawlerError,
@@ -43,6 +43,11 @@ impl Reach {
     pub fn client(&self, url: &str) -> Result<Client, FetchErrorKind> {
         let url = address::usable(url, &self.allowed)?;
         Ok(if address::is_listed(&url, &self.allowed) { self.loopback.clone() } else { self.public.clone() })
+    }
+
+    /// Whether the credentials of a user may be sent there: encrypted, or without leaving the machine.
+    pub fn is_private(&self, url: &Url) -> bool {
+        address::is_private_channel(url, &self.allowed)
     }
 }
 

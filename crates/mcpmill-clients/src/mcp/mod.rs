@@ -3,6 +3,7 @@
 
 mod client;
 mod complaints;
+mod given;
 mod handshake;
 mod hiding;
 mod kept;
@@ -38,6 +39,7 @@ use crate::{
 };
 use client::Client;
 use complaints::Complaints;
+use given::Given;
 pub use handshake::Era;
 pub use hiding::HidingSecrets;
 pub use ladder::RetryLadder;
@@ -225,34 +227,16 @@ impl CagedConnector {
             Launch::StreamableHttp { .. } | Launch::Sse { .. } => return Err(unsupported("a remote server has no program")),
             Launch::Unsupported { what } => return Err(unsupported(&format!("launch form `{what}` is not supported"))),
         };
-        let env = self.environment(server)?;
+        let mut given = Given::new(server, &self.credentials)?;
+        let args = given.args(&package.args);
+        let env = given.into_env()?;
         let installed = self.installer.install(&package).await.map_err(|e| Failure {
             stderr: e.stderr().map(str::to_owned),
             ..Failure::new(HarvestOutcome::InstallFailed, e.with_hint())
         })?;
         let Installation { mut command, env: own, .. } = installed.clone();
-        command.extend(package.args.iter().map(|arg| filled(arg, &env)));
+        command.extend(args);
         Ok(Program { name: server.name.clone(), command, env: [own, env].concat(), binds: installed.binds() })
-    }
-
-    fn environment(&self, server: &ServerRecord) -> Result<Vec<(String, String)>, Failure> {
-        let mut env = Vec::new();
-        let mut missing = Vec::new();
-        for variable in &server.env {
-            let name = variable.name.as_str();
-            if name.is_empty() || name.contains(['=', '/', '\0']) {
-                return Err(Failure::new(HarvestOutcome::Unsupported, format!("`{name}` is no name of a variable")));
-            }
-            match variable.value.clone().or_else(|| self.credentials.get(name).cloned()) {
-                Some(value) => env.push((name.to_owned(), value)),
-                None if variable.required => missing.push(format!("`{name}`")),
-                None => {}
-            }
-        }
-        match missing.is_empty() {
-            true => Ok(env),
-            false => Err(Failure::new(HarvestOutcome::NeedsCredentials, format!("it needs {}", missing.join(", ")))),
-        }
     }
 
     async fn shake_hands(&self, program: &Program, spec: &WorldSpec, era: Era, deadline: Instant) -> Result<Runner, Failure> {
@@ -377,15 +361,6 @@ impl Connector for CagedConnector {
         let program = self.prepare(server).await.map_err(|failure| self.told(failure, &server.name))?;
         self.start(&program, world).await
     }
-}
-
-/// An argument with the values of variables in it: `{name}` in registries, `${name}` elsewhere.
-fn filled(arg: &str, env: &[(String, String)]) -> String {
-    let mut filled = arg.to_owned();
-    for (name, value) in env.iter().filter(|_| arg.contains('{')) {
-        filled = filled.replace(&format!("${{{name}}}"), value).replace(&format!("{{{name}}}"), value);
-    }
-    filled
 }
 
 /// Why there is no connection.

@@ -61,6 +61,11 @@ impl World {
     }
 }
 
+/// Whether this is one of the two that [`placed`] fills in.
+pub(super) fn is_placed(hole: &str) -> bool {
+    matches!(hole, "${WORLD}" | "${STATE}")
+}
+
 /// `text` with `${WORLD}` and `${STATE}` replaced by the folders as the server sees them.
 pub(super) fn placed(text: &str) -> String {
     text.replace("${WORLD}", WORLD).replace("${STATE}", STATE)

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use mcpmill_core::{
     edge::ServerInfo,
     record::{EnvVar, HarvestOutcome, Launch, ServerRecord},
+    template::{Hole, fill, is_open},
     text::shown,
 };
 use reqwest::{
@@ -172,7 +173,7 @@ fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, F
             "remote servers are off; they are reached only where that is switched on (`harvest.remote`)".to_owned(),
         ));
     };
-    let mut fill = Fill { connector, server, host: String::new(), missing: Vec::new() };
+    let mut fill = Fill { connector, server, host: String::new(), missing: Vec::new(), sends_credentials: false };
     // Where it is must not depend on a credential, or a listing could have one sent wherever it likes.
     fill.host = Url::parse(&fill.text(url, true)).ok().and_then(|url| Some(url.host_str()?.to_owned())).unwrap_or_default();
     fill.missing.clear();
@@ -199,6 +200,9 @@ fn target(connector: &CagedConnector, server: &ServerRecord) -> Result<Target, F
     }
     // Nor does this one: which address it was, the record says.
     let client = reach.client(url.as_str()).map_err(|_| unsupported("its address is not a public one".to_owned()))?;
+    if fill.sends_credentials && !reach.is_private(&url) {
+        return Err(unsupported(format!("credentials for `{}` would go there unencrypted: its address is `http`", fill.host)));
+    }
     Ok(Target { client, url, headers: filled })
 }
 
@@ -209,18 +213,15 @@ struct Fill<'a> {
     /// The host its address names; empty until it is known, and then no credential is found.
     host: String,
     missing: Vec<String>,
+    sends_credentials: bool,
 }
 
 impl Fill<'_> {
     fn header(&mut self, header: &EnvVar) -> Option<String> {
         match &header.value {
-            Some(value) => Some(self.text(value, false)),
-            None if header.secret => self.credential(&header.name),
-            None if header.required => {
-                self.lacks(&header.name);
-                None
-            }
-            None => None,
+            Some(value) if !is_open(value) => Some(self.text(value, false)),
+            None if !header.secret && !header.required => None,
+            _ => self.credential(&header.name),
         }
     }
 
@@ -229,8 +230,9 @@ impl Fill<'_> {
     fn credential(&mut self, name: &str) -> Option<String> {
         let bound = format!("{}/{name}", self.host);
         let value = self.connector.credentials.get(&bound).cloned();
-        if value.is_none() {
-            self.lacks(&bound);
+        match value {
+            None => self.lacks(&bound),
+            Some(_) => self.sends_credentials = true,
         }
         value
     }
@@ -242,43 +244,21 @@ impl Fill<'_> {
         }
     }
 
-    /// A text with every `{name}` replaced; in an address their values are escaped, except where the
-    /// whole address is one.
+    /// A text with everything that is left open replaced; in an address the values are escaped, except where
+    /// the whole address is one.
     fn text(&mut self, template: &str, address: bool) -> String {
-        let mut text = String::new();
-        let mut rest = template;
-        while let Some((before, after)) = rest.split_once('{') {
-            text.push_str(before);
-            let name = after.split_once('}').filter(|(name, _)| is_name(name));
-            let Some((name, after)) = name else {
-                text.push('{');
-                rest = after;
-                continue;
-            };
-            let value = self.variable(name);
-            let escape = address && !text.is_empty();
-            text.push_str(&if escape { escaped(&value) } else { value });
-            rest = after;
-        }
-        text + rest
+        let whole = |hole: &Hole<'_>| template.starts_with(hole.written);
+        fill(template, |hole| {
+            let value = self.variable(&hole.name, hole.default);
+            if address && !whole(hole) { escaped(&value) } else { value }
+        })
     }
 
-    fn variable(&mut self, name: &str) -> String {
-        let declared = self.server.env.iter().find(|variable| variable.name == name);
-        let value = match declared {
-            Some(EnvVar { value: Some(value), .. }) => Some(value.clone()),
-            Some(EnvVar { secret: false, .. }) => {
-                self.lacks(name);
-                None
-            }
-            _ => self.credential(name),
-        };
-        value.unwrap_or_default()
+    fn variable(&mut self, name: &str, default: Option<&str>) -> String {
+        let declared = self.server.env.iter().find(|variable| variable.name == name).and_then(|v| v.value.as_ref());
+        let own = declared.filter(|value| !is_open(value)).map(String::as_str).or(default);
+        own.map(str::to_owned).or_else(|| self.credential(name)).unwrap_or_default()
     }
-}
-
-fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 80 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
 /// A value as it stands in an address.
