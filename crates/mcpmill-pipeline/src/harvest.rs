@@ -161,11 +161,14 @@ async fn one(
     }
 }
 
-/// Whether a harvest says something of the server: one that did not start may do so another time.
+/// Whether a harvest says something of the server: one that did not start may do so another time, and one that the
+/// settings keep from starting (no credential, remote servers off) when they are others.
 fn settled(reply: &serde_json::Value) -> bool {
     use HarvestOutcome as H;
     let harvested = serde_json::from_value::<Harvested>(reply.clone());
-    harvested.is_ok_and(|h| !matches!(h.outcome, H::InstallFailed | H::LaunchFailed | H::TimedOut))
+    harvested.is_ok_and(|h| {
+        !matches!(h.outcome, H::InstallFailed | H::LaunchFailed | H::TimedOut | H::NeedsCredentials | H::Unsupported)
+    })
 }
 
 /// What a server is given: the files and commands of all seeds it asks for, and the network when it is one of

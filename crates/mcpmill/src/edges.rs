@@ -83,7 +83,10 @@ pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
 
 /// The credentials of `[secrets]` that the environment holds. One that is not set is left out: its
 /// servers are skipped, and their outcome names it.
-fn secrets(config: &Config) -> Result<HashMap<String, String>, Failure> {
+///
+/// # Errors
+/// `[secrets]` holds what is no name of a variable.
+pub fn secrets(config: &Config) -> Result<HashMap<String, String>, Failure> {
     let mut found = HashMap::new();
     for (name, variable) in &config.secrets {
         if !is_variable(variable) {

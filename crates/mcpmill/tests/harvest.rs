@@ -16,7 +16,7 @@ fn what_starts_is_listed_and_what_does_not_is_an_outcome() {
         "name = \"no-such-package\"\ncommand = \"npx\"\nargs = [\"-y\", \"@mcpmill-test/there-is-no-such-package@9.9.9\"]\n",
     );
     folder.list("name = \"container\"\ncommand = \"docker\"\nargs = [\"run\", \"-i\", \"some/image\"]\n");
-    folder.list("name = \"wants-key\"\ncommand = \"npx\"\nargs = [\"-y\", \"whatever@1.0.0\"]\nsecrets = [\"SOME_API_KEY\"]\n");
+    folder.list("name = \"wants-key\"\ncommand = \"npx\"\nargs = [\"-y\", \"@mcpmill-test/nor-is-this@1.0.0\"]\nsecrets = [\"SOME_API_KEY\"]\n");
     folder.list("name = \"broken\"\ncommand = 7\n");
     ok(&mut folder.mcpmill(&["run", "--to", "harvest"]));
     let run = folder.run();
@@ -37,6 +37,11 @@ fn what_starts_is_listed_and_what_does_not_is_an_outcome() {
     assert_eq!(tools.len(), 10, "nine tools of memory, one of calculator");
     let read = tools.iter().find(|t| t.name == "open_nodes").unwrap();
     assert!(read.input_schema.starts_with('{') && read.schema()["properties"]["names"].is_object(), "{read:?}");
+
+    // The key is given: who waited for it is visited, without `--new`.
+    let mut given = folder.mcpmill(&["run", "--to", "harvest", "--set", "secrets.SOME_API_KEY=HARVEST_TEST_KEY"]);
+    ok(given.env("HARVEST_TEST_KEY", "any"));
+    assert_eq!(self::outcomes(&folder)["wants-key"].reason, "install-failed");
 }
 
 /// Outcomes of harvest by the name of the server.

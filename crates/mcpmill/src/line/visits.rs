@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::Line;
 use crate::{
+    edges::secrets,
     error::{Exit, Failure},
     policies::Policies,
     stage::Stage,
@@ -38,15 +39,27 @@ impl Line {
         Ok(servers.into_iter().map(|server| policies.applied(server)).collect())
     }
 
-    /// What of the policies a stage's rows depend on, beside its own settings; nothing by default.
-    fn with_policies(&self, mut knobs: Value, networked: &BTreeSet<ServerId>) -> Value {
-        if !self.config.harvest.servers.is_empty() {
+    /// What of the policies and of `[harvest]` decides which servers can be started and as what, beside a stage's own
+    /// settings; nothing by default. A credential that is set later makes another harvest, which its server waits for.
+    fn with_policies(&self, mut knobs: Value, networked: &BTreeSet<ServerId>) -> Result<Value, Failure> {
+        let section = &self.config.harvest;
+        if section.remote {
+            knobs["remote"] = true.into();
+        }
+        if !section.python.is_empty() {
+            knobs["python"] = json!(section.python);
+        }
+        let credentials: BTreeSet<String> = secrets(&self.config)?.into_keys().collect();
+        if !credentials.is_empty() {
+            knobs["credentials"] = json!(credentials);
+        }
+        if !section.servers.is_empty() {
             knobs["servers"] = json!(self.config.harvest.servers);
         }
         if !networked.is_empty() {
             knobs["networked"] = json!(networked);
         }
-        knobs
+        Ok(knobs)
     }
 
     pub(super) async fn harvest(&self) -> Result<StageInfo, Failure> {
@@ -58,7 +71,7 @@ impl Line {
         if section.listed_tools {
             knobs["listed_tools"] = true.into();
         }
-        let knobs = self.with_policies(knobs, &networked);
+        let knobs = self.with_policies(knobs, &networked)?;
         let files = ["marketplaces/worlds/", "marketplaces/locks/"];
         let print = self.fingerprint(Stage::Harvest, &knobs, &files, &[self.path_of::<ServerRecord>(Stage::Discover)])?;
         let settings = HarvestSettings {
@@ -123,7 +136,7 @@ impl Line {
                 .hint("patterns are `server/tool`, `*` for any text")
         })?;
         let knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
-        let knobs = self.with_policies(knobs, &networked);
+        let knobs = self.with_policies(knobs, &networked)?;
         let settings = RolloutSettings {
             max_calls: section.max_calls,
             policy,
