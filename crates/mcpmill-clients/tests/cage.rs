@@ -140,6 +140,8 @@ async fn nobody_is_root_and_nothing_leaks_in() {
     let lines: Vec<&str> = output.stdout.lines().collect();
     assert_eq!(&lines[..3], ["1000", "CapEff:\t0000000000000000", "4"], "{output:?}");
     assert!(!lines[3].contains("--bind") && !lines[3].contains("/root"), "{output:?}");
+    let nested = run(&sh("unshare --user --map-root-user id -u; echo $?")).await;
+    assert!(!nested.stdout.starts_with('0'), "in a namespace of its own neither: {nested:?}");
 }
 
 #[tokio::test]

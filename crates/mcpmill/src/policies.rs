@@ -1,7 +1,7 @@
 //! What single servers and the servers of a marketplace are given: `[harvest.servers]`, and `network` of a
 //! marketplace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use mcpmill_clients::install::{PackageSettings, Packages, Sources};
 use mcpmill_core::{
@@ -121,6 +121,12 @@ pub struct Policies {
     marketplaces: BTreeMap<String, Network>,
 }
 
+/// The package a server is, as `[harvest.servers]` names it.
+fn key_of(server: &ServerRecord) -> Option<String> {
+    let Launch::Stdio { command, args } = &server.launch else { return None };
+    Some(launch::parse(command, args).ok()?.key())
+}
+
 impl Policies {
     /// The policies of these settings and of the marketplaces they name.
     ///
@@ -134,8 +140,13 @@ impl Policies {
 
     /// The settings of a server, by the package it runs.
     fn of(&self, server: &ServerRecord) -> Option<&ServerSettings> {
-        let Launch::Stdio { command, args } = &server.launch else { return None };
-        self.servers.get(&launch::parse(command, args).ok()?.key())
+        self.servers.get(&key_of(server)?)
+    }
+
+    /// Packages that have settings, and that no server is.
+    pub fn unmatched(&self, servers: &[ServerRecord]) -> Vec<&String> {
+        let known: HashSet<String> = servers.iter().filter_map(key_of).collect();
+        self.servers.keys().filter(|name| !known.contains(*name)).collect()
     }
 
     /// The server with the world seeds that its settings add.

@@ -39,8 +39,10 @@ fn what_starts_is_listed_and_what_does_not_is_an_outcome() {
     assert!(read.input_schema.starts_with('{') && read.schema()["properties"]["names"].is_object(), "{read:?}");
 
     // The key is given: who waited for it is visited, without `--new`.
-    let mut given = folder.mcpmill(&["run", "--to", "harvest", "--set", "secrets.SOME_API_KEY=HARVEST_TEST_KEY"]);
-    ok(given.env("HARVEST_TEST_KEY", "any"));
+    let misspelt = "harvest.servers.\"npm:nor-is-this\".network=none";
+    let given = ["run", "--to", "harvest", "--set", "secrets.SOME_API_KEY=HARVEST_TEST_KEY", "--set", misspelt];
+    let said = ok(folder.mcpmill(&given).env("HARVEST_TEST_KEY", "any")).stderr;
+    assert!(String::from_utf8_lossy(&said).contains("`npm:nor-is-this`, which is the package of no server"));
     assert_eq!(self::outcomes(&folder)["wants-key"].reason, "install-failed");
 }
 

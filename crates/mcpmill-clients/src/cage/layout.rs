@@ -102,7 +102,8 @@ impl Layout {
     }
 
     fn walls(&mut self, network: bool) {
-        self.push(["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc"]);
+        // Nobody is root inside, not in a namespace of its own either.
+        self.push(["--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc"]);
         self.push(["--unshare-uts", "--hostname", "mcpmill", "--unshare-cgroup-try"]);
         if !network {
             self.push(["--unshare-net"]);

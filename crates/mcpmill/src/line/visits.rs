@@ -66,6 +66,7 @@ impl Line {
         let policies = self.policies()?;
         let servers = self.servers(&policies)?;
         let networked = policies.networked(&servers);
+        self.tell_unmatched(&policies, &servers);
         let section = &self.config.harvest;
         let mut knobs = json!({ "max_pages": section.max_pages, "max_tools": section.max_tools });
         if section.listed_tools {
@@ -91,6 +92,13 @@ impl Line {
             .await?;
         self.write_twins()?;
         Ok(info)
+    }
+
+    /// Says which names in `[harvest.servers]` are no server's: most likely they are misspelt.
+    fn tell_unmatched(&self, policies: &Policies, servers: &[ServerRecord]) {
+        for name in policies.unmatched(servers) {
+            self.events.note(format!("`harvest.servers` names `{name}`, which is the package of no server"));
+        }
     }
 
     /// Says which servers run with the network: the user should not have to look for it.
