@@ -18,6 +18,7 @@ use mcpmill_core::{
     event::Summary,
     id::ServerId,
     record::{HarvestOutcome, Outcome, OutcomeKind, ServerRecord, Tool, ToolDraft},
+    schema::fault_2020_12,
     text::shown,
 };
 use serde::{Deserialize, Serialize};
@@ -345,6 +346,15 @@ fn instead(server: &ServerRecord, mut harvested: Harvested, settings: &HarvestSe
     harvested
 }
 
+/// Names the tools whose schemas are none: they are kept as they are, and generate makes no samples of them.
+fn schema_faults(tools: &[ToolDraft]) -> Option<String> {
+    let fault =
+        |tool: &ToolDraft| Some(format!("`{}`: {}", shown(&tool.name, 80), shown(&fault_2020_12(&tool.input_schema)?, 80)));
+    let faults: Vec<String> = tools.iter().filter_map(fault).collect();
+    let told = faults.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    (!faults.is_empty()).then(|| format!("{} tools have invalid schemas: {told}", faults.len()))
+}
+
 fn end(server: &ServerRecord, harvested: Harvested, attempts: u32, compared: &Compared) -> Done<Tool> {
     use HarvestOutcome as H;
     let kind = match harvested.outcome {
@@ -373,7 +383,8 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32, compared: &Co
         }
         _ => {}
     }
-    outcome.cause = detail.map(|d| format!("{}: {}", server.name, shown(&d, 600)));
+    let detail: Vec<String> = detail.into_iter().chain(schema_faults(&harvested.tools)).collect();
+    outcome.cause = (!detail.is_empty()).then(|| format!("{}: {}", server.name, shown(&detail.join("; "), 600)));
     outcome.raw = harvested.stderr;
     outcome.attempts = attempts;
     let drafts = harvested.tools.into_iter();
@@ -550,5 +561,15 @@ mod tests {
             assert!(ends[1].2.contains("it wants `KEY`"));
             assert_eq!(ends[3].2, "open: its marketplace recorded other tools: 2 gone, 1 new, 0 changed");
         }
+    }
+
+    #[test]
+    fn invalid_schemas_are_named() {
+        let mut tools = page(&["good", "bad", "worse"], "").tools;
+        assert_eq!(schema_faults(&tools), None);
+        tools[1].input_schema = json!({"type": "object", "properties": []});
+        tools[2].input_schema = json!({"type": "strng"});
+        let told = schema_faults(&tools).unwrap();
+        assert!(told.starts_with("2 tools have invalid schemas: `bad`: ") && told.contains("`worse`: "), "{told}");
     }
 }
