@@ -14,7 +14,8 @@ use mcpmill_core::{
     secrets::redact,
 };
 use mcpmill_pipeline::discover::Files;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::{
     error::{Exit, Failure},
@@ -28,7 +29,8 @@ const MOST_FILES: usize = 200_000;
 const DEEPEST: usize = 12;
 
 /// Pages that go through the exchange store: a run asks for a page once, however often it is killed, and a
-/// replay asks nobody.
+/// replay asks nobody. A page that could not be had is recorded too, for replay only: a crawl that went another
+/// way for it goes that way again.
 pub struct RecordedFetch {
     inner: Arc<dyn Fetch>,
     recorder: Arc<Recorder>,
@@ -45,14 +47,28 @@ impl RecordedFetch {
 impl Fetch for RecordedFetch {
     async fn fetch(&self, request: &FetchRequest) -> Result<Page, FetchError> {
         let fail = |kind| FetchError { url: request.url.clone(), kind };
-        let live = || async { self.inner.fetch(request).await.map(|page| json!(page)) };
-        match self.recorder.ask(ExchangeKind::Fetch, &json!(request), |_| true, live).await {
-            Ok(recorded) => serde_json::from_value(recorded.reply).map_err(|e| fail(FetchErrorKind::Cache(e.to_string()))),
+        let unreadable = |e: serde_json::Error| fail(FetchErrorKind::Cache(e.to_string()));
+        let live = || async {
+            Ok::<_, FetchError>(match self.inner.fetch(request).await {
+                Ok(page) => json!(page),
+                Err(failed) => json!(Failed { failed }),
+            })
+        };
+        let settled = |told: &Value| told.get("failed").is_none();
+        match self.recorder.ask(ExchangeKind::Fetch, &json!(request), settled, live).await {
+            Ok(recorded) if settled(&recorded.reply) => serde_json::from_value(recorded.reply).map_err(unreadable),
+            Ok(recorded) => Err(serde_json::from_value::<Failed>(recorded.reply).map_or_else(unreadable, |told| told.failed)),
             Err(ExchangeError::Live(error)) => Err(error),
             Err(ExchangeError::NotRecorded { .. }) => Err(fail(FetchErrorKind::Offline)),
             Err(ExchangeError::Store(error)) => Err(fail(FetchErrorKind::Cache(error.to_string()))),
         }
     }
+}
+
+/// A failure as it is recorded.
+#[derive(Serialize, Deserialize)]
+struct Failed {
+    failed: FetchError,
 }
 
 /// Saves every page, without secrets, in the form of a fixture: `pages.json` names the file of every

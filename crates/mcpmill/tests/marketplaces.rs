@@ -279,6 +279,44 @@ fn an_incremental_run_is_replayed_as_it_was_whatever_was_kept_since() {
     assert!(host.take_asked().is_empty() && first.contains("since="));
 }
 
+/// Every way a page can fail that a crawl takes another turn for.
+#[test]
+fn failures_are_met_again_in_a_replay() {
+    let host = Host::start();
+    let known = |name: &str| page(&[entry(name, "1.0.0"), entry("stays", "1.0.0")], None);
+    host.put("/latest", 200, known("goes"));
+    host.put("/open", 200, page(&[entry("open", "1.0.0")], None));
+    host.put("/refuses", 403, "no");
+    host.put("/breaks", 500, "no");
+    let latest = format!("updated_since = \"since\"\nlatest = \"http://127.0.0.1:{}/of/{{name}}\"", host.port);
+    let sources = [
+        ("latest", source(&host, "/latest", &latest)),
+        ("optional", source(&host, "/open", "key = { header = \"Authorization\", env = \"NOT_SET_ANYWHERE\", optional = true }")),
+        ("refuses", source(&host, "/refuses", "")),
+        ("breaks", source(&host, "/breaks", "")),
+    ];
+    let folder = folder(&host, &sources);
+    discover(&folder, &[]);
+    let mut gone = entry("goes", "1.0.0");
+    gone["_meta"]["io.modelcontextprotocol.registry/official"]["status"] = json!("deleted");
+    host.answer_any("/latest?since=", page(&[gone], None));
+    let live = discover(&folder, &[]);
+    assert!(live.contains("latest: 0 added, 0 changed, 1 gone, 1 unchanged"), "{live}");
+    let ends = |folder: &Folder| {
+        let ends = sums_close(&folder.run(), "1-discover").into_iter();
+        let mut ends: Vec<_> = ends.map(|o| (o.input_id, o.outcome, o.reason, o.cause)).collect();
+        ends.sort_by(|a, b| a.0.cmp(&b.0));
+        ends
+    };
+    let (ends_live, rows_live) = (ends(&folder), fs::read(folder.run().join("1-discover/servers.parquet")).unwrap());
+    host.take_asked();
+    let replay = discover(&folder, &["--set", "mode=replay"]);
+    assert!(replay.contains("latest: 0 added, 0 changed, 1 gone, 1 unchanged"), "{replay}");
+    assert_eq!(ends(&folder), ends_live);
+    assert_eq!(fs::read(folder.run().join("1-discover/servers.parquet")).unwrap(), rows_live);
+    assert!(host.take_asked().is_empty() && ends_live.iter().any(|end| end.2 == "source-refused"));
+}
+
 #[test]
 fn a_key_that_is_optional_is_sent_when_it_is_there_and_to_its_host_alone() {
     let (host, other) = (Host::start(), Host::start());
