@@ -339,6 +339,24 @@ async fn a_limit_is_waited_for_and_holds_for_all() {
 }
 
 #[tokio::test]
+async fn a_host_that_asks_for_no_pause_gets_one() {
+    let host = Host::start(|path, _, _| match path {
+        "/limit" => reply(429, "Retry-After: 0\r\n", ""),
+        "/busy" => reply(503, "Retry-After: 0\r\n", ""),
+        _ => Reply::None,
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let patient = CrawlerSettings { first_pause: Duration::from_millis(100), ..settings(&folder, &[&host]) };
+    for path in ["/limit", "/busy"] {
+        let start = Instant::now();
+        fetch_with(patient.clone(), request(host.url(path))).await.unwrap_err();
+        assert_eq!(host.requests(path).len(), 1 + patient.retries, "{path}");
+        assert!(start.elapsed() >= Duration::from_millis(300), "{path}: {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test]
 async fn a_limit_that_is_too_long_or_never_ends_is_an_error() {
     let host = Host::start(|path, before, _| match path {
         "/always" => reply(429, "", ""),

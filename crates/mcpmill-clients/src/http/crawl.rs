@@ -177,9 +177,10 @@ impl Crawler {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let backoff = pauses.next();
+            let backoff = pauses.next().map(|backoff| backoff.min(longest));
             let is_limit = matches!(failure.kind, FetchErrorKind::RateLimited(_));
-            let asked = failure.pause.or(backoff.filter(|_| is_limit));
+            // A host that asks for no pause at all gets ours.
+            let asked = failure.pause.map(|pause| pause.max(backoff.unwrap_or_default())).or(backoff.filter(|_| is_limit));
             if let Some(pause) = asked {
                 // The others wait too.
                 host.pause(pause);

@@ -31,7 +31,8 @@ impl Robots {
         let [mut ours, mut anyones] = [None::<Self>, None::<Self>];
         // Which groups the lines belong to, and whether their list of names is still open.
         let [mut is_ours, mut is_anyones, mut naming] = [false; 3];
-        for line in text.lines() {
+        // A line may end in either character, or in both.
+        for line in text.split(['\r', '\n']) {
             let line = line.split('#').next().unwrap_or_default();
             let Some((field, value)) = line.split_once(':') else { continue };
             let (field, value) = (field.trim().to_ascii_lowercase(), value.trim());
@@ -129,6 +130,14 @@ fn normalised(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_end_in_any_way() {
+        for end in ["\r", "\n", "\r\n"] {
+            let robots = Robots::parse(&["User-agent: *", "Disallow: /a", "Allow: /a/b", ""].join(end));
+            assert!(!robots.allows("/a") && robots.allows("/a/b") && robots.allows("/"), "{end:?}");
+        }
+    }
 
     #[test]
     fn the_longest_match_decides_and_allow_wins_ties() {
