@@ -129,6 +129,47 @@ async fn servers_of_one_repository_stay_apart() {
     assert_eq!((found.summary.kept, found.summary.dropped, rows(ends).len()), (5, 1, 5));
 }
 
+#[tokio::test]
+async fn servers_that_are_only_named_in_one_repository_stay_apart() {
+    let pages = Arc::new(Pages::default());
+    let repo = "https://github.com/x/mono";
+    serve(
+        &pages,
+        "a",
+        &json!([{"name": "fs", "repo": repo}, {"name": "git", "repo": repo}, {"name": "alone", "repo": "https://github.com/x/alone"}]),
+    );
+    serve(
+        &pages,
+        "b",
+        &json!([{"name": "x/git", "repo": repo}, {"name": "FS", "package": "x-fs", "repo": repo}, {"name": "other", "repo": "https://github.com/x/alone"}]),
+    );
+    let marketplaces = ["a", "b"].map(|id| parse(id, &api(id, "repository", "")).unwrap());
+    let (found, ends) = run(&marketplaces, &cx(&pages, None, "")).await;
+    assert_eq!((found.summary.kept, found.summary.dropped), (3, 3));
+    let mut from: Vec<(bool, usize)> =
+        rows(ends).iter().map(|s| (matches!(s.launch, Launch::Stdio { .. }), s.sources.len())).collect();
+    from.sort_unstable();
+    assert_eq!(from, [(false, 2), (false, 2), (true, 2)]);
+}
+
+#[tokio::test]
+async fn the_newest_version_of_a_package_is_taken() {
+    let pages = Arc::new(Pages::default());
+    let entry = |version: &str| json!([{"server": {"name": "io.x/eps", "version": version, "packages": [{"registryType": "npm", "identifier": "eps-mcp", "version": version}]}}]);
+    for (a, b, newest) in [("0.9.0", "1.0.0", "1.0.0"), ("1.10.0", "1.9.0", "1.10.0"), ("1.0.0-rc.1", "1.0.0", "1.0.0")] {
+        serve(&pages, "a", &entry(a));
+        serve(&pages, "b", &entry(b));
+        let marketplaces = ["a", "b"].map(|id| parse(id, &api(id, "registry", "")).unwrap());
+        let found = rows(run(&marketplaces, &cx(&pages, None, "")).await.1);
+        assert_eq!((found.len(), found[0].version.as_deref()), (1, Some(newest)));
+        let args = match &found[0].launch {
+            Launch::Stdio { args, .. } => args.join(" "),
+            other => panic!("{other:?}"),
+        };
+        assert!(args.contains(&format!("eps-mcp@{newest}")), "{args}");
+    }
+}
+
 fn counts(found: &Discovered) -> (u64, u64, u64, u64) {
     let Counts { added, changed, unchanged, gone, .. } = found.sources[0].counts;
     (added, changed, unchanged, gone)
@@ -418,7 +459,14 @@ fn groups_by_hand(listings: &[MadeUp]) -> Vec<usize> {
             *claim = (claim.0 || listing.package.is_some(), claim.1 || listing.remote.is_some());
         }
         let clear = claims.values().filter(|c| c.0).count() <= 1 && claims.values().filter(|c| c.1).count() <= 1;
-        let united: Vec<usize> = claims.iter().filter(|(_, c)| clear || **c == (false, false)).map(|(g, _)| *g).collect();
+        // All names differ: where one source lists two by name alone, names tell them apart.
+        let bare = listings.iter().filter(|l| l.repository == Some(repository) && l.package.is_none() && l.remote.is_none());
+        let mut sources: Vec<usize> = bare.map(|l| l.source).collect();
+        sources.sort_unstable();
+        let several = sources.windows(2).any(|pair| pair[0] == pair[1]);
+        let alike =
+            |claim: (bool, bool)| if several { clear && claim != (false, false) } else { clear || claim == (false, false) };
+        let united: Vec<usize> = claims.iter().filter(|(_, c)| alike(**c)).map(|(g, _)| *g).collect();
         united.iter().skip(1).for_each(|other| unite(&mut group, united[0], *other));
     }
     group

@@ -1,6 +1,9 @@
 //! Which listings are the same server, and what its one record says.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
 
 use mcpmill_core::{
     launch,
@@ -68,7 +71,7 @@ pub(super) fn repo(address: &str, subfolder: Option<&str>) -> Option<String> {
     Some(format!("repo:{host}/{owner}/{name}{folder}"))
 }
 
-/// Groups of listings that are one server, by their keys. Keeps 16 bytes a key and one a listing.
+/// Groups of listings that are one server, by their keys. Keeps 16 bytes a key and 9 a listing.
 #[derive(Default)]
 pub(super) struct Groups {
     /// Keys by which listings are one server, with the listing.
@@ -77,6 +80,8 @@ pub(super) struct Groups {
     repositories: Vec<(u64, u32)>,
     /// What a listing is launched from: a package, a remote server.
     kinds: Vec<u8>,
+    /// Of every listing, hashes of its source and of what it is called.
+    names: Vec<(u32, u32)>,
     /// Keys of the user's own packages with the launches they have.
     own: HashMap<u64, BTreeSet<String>>,
     waiting: Vec<(u32, u64, String)>,
@@ -106,6 +111,7 @@ impl Groups {
             }
         }
         self.kinds.push(kind);
+        self.names.push(named(listing));
     }
 
     /// For every listing, the first one of its group.
@@ -130,11 +136,29 @@ impl Groups {
     /// Bytes it takes in memory, about.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        (self.named.capacity() + self.repositories.capacity()) * size_of::<(u64, u32)>() + self.kinds.capacity()
+        (self.named.capacity() + self.repositories.capacity()) * size_of::<(u64, u32)>()
+            + self.kinds.capacity()
+            + self.names.capacity() * size_of::<(u32, u32)>()
+    }
+
+    /// Whether one source lists several servers of which nothing but this repository is known.
+    fn holds_several(&self, holders: &[(u64, u32)]) -> bool {
+        let mut first: HashMap<u32, u32> = HashMap::new();
+        let bare = holders.iter().map(|&(_, holder)| holder as usize).filter(|&holder| self.kinds[holder] == 0);
+        bare.map(|holder| self.names[holder]).any(|(source, name)| *first.entry(source).or_insert(name) != name)
+    }
+
+    /// Unites the listings of a repository that are called the same, as far as they can be told apart by nothing else.
+    fn by_name(&self, holders: &[(u64, u32)], whole: bool, all: &mut Union) {
+        let mut first: HashMap<u32, u32> = HashMap::new();
+        for &(_, holder) in holders.iter().filter(|(_, holder)| whole || self.kinds[*holder as usize] == 0) {
+            let known = *first.entry(self.names[holder as usize].1).or_insert(holder);
+            all.unite(known, holder);
+        }
     }
 
     /// One repository may hold many servers: listings are united by it only where at most one package
-    /// and one remote server claim it.
+    /// and one remote server claim it, and no source lists several of it by name alone.
     fn by_repository(&self, holders: &[(u64, u32)], all: &mut Union) {
         let mut claims: BTreeMap<u32, u8> = BTreeMap::new();
         for &(_, holder) in holders {
@@ -142,10 +166,23 @@ impl Groups {
         }
         let of = |kind: u8| claims.values().filter(|claim| **claim & kind != 0).count();
         let whole = of(PACKAGE) <= 1 && of(REMOTE) <= 1;
-        let mut united = claims.iter().filter(|(_, claim)| whole || **claim == 0).map(|(root, _)| *root);
+        let several = self.holds_several(holders);
+        if several {
+            self.by_name(holders, whole, all);
+        }
+        let alike = |claim: u8| if several { whole && claim != 0 } else { whole || claim == 0 };
+        let mut united = claims.iter().filter(|(_, claim)| alike(**claim)).map(|(root, _)| *root);
         let Some(first) = united.next() else { return };
         united.for_each(|other| all.unite(first, other));
     }
+}
+
+/// Hashes of the source of a listing and of its name in short: its title, or the end of its name.
+fn named(listing: &Listing) -> (u32, u32) {
+    let short = |text: &str| hashed(&text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_lowercase()) as u32;
+    let source = listing.id.split('#').next().unwrap_or_default();
+    let name = listing.server.as_ref().map_or(0, |server| short(server.title.as_deref().unwrap_or(&server.name)));
+    (hashed(source) as u32, name)
 }
 
 /// Sets of listings, each by its first one.
@@ -169,6 +206,7 @@ impl Union {
 /// The one record of a group. The order of `listings` does not matter.
 pub(super) fn merge(mut listings: Vec<Listing>) -> Option<ServerRecord> {
     listings.sort_by_cached_key(|l| (rank(l), l.id.clone(), mcpmill_core::canonical::content_hash(l)));
+    newest_first(&mut listings);
     let own = listings.first().is_some_and(|l| l.own);
     let mut records = listings.into_iter().filter_map(|l| l.server.ok());
     let mut best = records.next()?;
@@ -195,6 +233,47 @@ pub(super) fn merge(mut listings: Vec<Listing>) -> Option<ServerRecord> {
     Some(best)
 }
 
+/// Of the listings of the package that the first one pins, puts the one with the newest version first.
+fn newest_first(listings: &mut [Listing]) {
+    let Some((package, _)) = listings.first().filter(|first| !first.own).and_then(pinned) else { return };
+    let alike = listings.iter().enumerate().filter_map(|(at, listing)| {
+        let (name, version) = pinned(listing).filter(|_| !listing.own)?;
+        (name == package).then_some((version, Reverse(at)))
+    });
+    if let Some((_, Reverse(at))) = alike.max() {
+        listings[..=at].rotate_right(1);
+    }
+}
+
+/// The package that a listing pins, and how new its version is.
+fn pinned(listing: &Listing) -> Option<(String, Age)> {
+    let Launch::Stdio { command, args } = &listing.server.as_ref().ok()?.launch else { return None };
+    let parsed = launch::parse(command, args).ok()?;
+    Some((package(&parsed), age(parsed.version.as_deref()?)))
+}
+
+/// Numbers of a release, whether it is before (0), at (1) or after (2) that release, and what tells those apart.
+type Age = (Vec<u64>, u8, Vec<(String, u64)>);
+
+/// How new a version is, near enough to what npm and PyPI say: the larger is the newer.
+fn age(version: &str) -> Age {
+    let version = version.trim_start_matches(|c: char| !c.is_ascii_digit()).split('+').next().unwrap_or_default();
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    let (release, rest) = version.split_at(end);
+    let mut numbers: Vec<u64> = release.split('.').filter_map(|part| part.parse().ok()).collect();
+    while numbers.last() == Some(&0) {
+        numbers.pop();
+    }
+    let rest = rest.trim_start_matches(['-', '.', '_']);
+    let stage = if rest.is_empty() { 1 } else { u8::from(rest.starts_with("post")) * 2 };
+    // `rc10` is newer than `rc9`, and a number older than a word.
+    let parts = rest.split(['.', '-', '_']).filter(|part| !part.is_empty()).map(|part| {
+        let word = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        (word.to_owned(), part[word.len()..].parse().unwrap_or_default())
+    });
+    (numbers, stage, parts.collect())
+}
+
 /// The best listing is the lowest: what the user wrote, a pinned package, a package, a remote server, the rest.
 fn rank(listing: &Listing) -> u8 {
     let Ok(server) = &listing.server else { return 9 };
@@ -214,6 +293,26 @@ fn rank(listing: &Listing) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_have_an_order() {
+        for (older, newer) in [
+            ("0.9.0", "1.0.0"),
+            ("1.9.0", "1.10.0"),
+            ("1.0.0-rc.9", "1.0.0-rc.10"),
+            ("1.0.0-alpha", "1.0.0-beta.1"),
+            ("1.0.0-rc.1", "1.0.0"),
+            ("2.0rc9", "2.0rc10"),
+            ("2.0b1", "2.0"),
+            ("2.0", "2.0.post1"),
+            ("2.0.post1", "2.0.1"),
+            ("latest", "0.0.1"),
+        ] {
+            assert!(age(older) < age(newer), "{older} {newer}");
+        }
+        assert_eq!(age("v1.0.0+build"), age("1"));
+        age("99999999999999999999999.1");
+    }
 
     #[test]
     fn names_and_addresses_are_normalised() {
