@@ -314,6 +314,34 @@ async fn a_fault_ends_the_source_and_keeps_what_it_gave() {
 }
 
 #[tokio::test]
+async fn a_bad_cursor_costs_no_entry_of_its_page() {
+    let object = r#"{"servers": [{"server": {"name": "x/y", "version": "1.0.0"}}], "metadata": {"nextCursor": {"a": 1}}}"#;
+    assert_eq!(fault(|p| p.serve(SECOND, object)).await, (2, "bad-cursor"));
+    assert_eq!(fault(|p| p.fail(SECOND, FetchErrorKind::Status(400))).await, (1, "bad-cursor"));
+    assert_eq!(fault(|p| p.fail(REGISTRY, FetchErrorKind::Status(400))).await, (0, "bad-request"));
+}
+
+#[tokio::test]
+async fn an_odd_entry_is_odd_alone() {
+    let good = |name: &str| {
+        format!(
+            r#"{{"server": {{"name": "x/{name}", "description": "d", "version": "1.0.0", "packages": [{{"registryType": "npm", "identifier": "{name}-mcp", "version": "1.0.0"}}]}}}}"#
+        )
+    };
+    let deep = format!("{}1{}", "[".repeat(2000), "]".repeat(2000));
+    for odd in [good("odd").replace("\"d\"", r#""cut \ud83d""#), good("odd").replace("\"d\"", &deep)] {
+        let pages = Pages::default();
+        pages.serve(REGISTRY, &format!(r#"{{"servers": [{}, {odd}, {}], "metadata": {{}}}}"#, good("one"), good("two")));
+        let (found, ended) = crawl("official-registry", &context(pages)).await;
+        ended.unwrap();
+        check(&found, &["x/one = npx -y one-mcp@1.0.0", "x/odd = npx…", "x/two = npx -y two-mcp@1.0.0"]);
+        // What is kept of it can be read again.
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Listing>>(&text).unwrap(), found);
+    }
+}
+
+#[tokio::test]
 async fn keys_do_not_follow_a_page_to_another_site() {
     let first = "https://api.pulsemcp.com/v0beta/servers?count_per_page=1000";
     let pages = Pages::default();

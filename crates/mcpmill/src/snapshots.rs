@@ -330,7 +330,7 @@ mod tests {
 
     fn line(i: usize) -> Line {
         let listing = Listing { id: format!("m#{i}"), server: Err("broken ".repeat(40)), keys: vec!["npm:a".into()], own: false };
-        Line { key: i.to_string(), hash: format!("{:016x}", i + 1), listing: Some(listing), entry: None }
+        Line { key: i.to_string(), hash: format!("{:016x}", i + 1), listing: Some(listing), entry: None, read: 0 }
     }
 
     #[tokio::test]

@@ -62,6 +62,10 @@ fn most_pages() -> u32 {
     5_000
 }
 
+fn reading_days() -> u32 {
+    7
+}
+
 fn most_entries() -> u32 {
     200_000
 }
@@ -96,6 +100,9 @@ pub(super) struct Paging {
     /// Pointers to the number of pages.
     #[serde(default)]
     pub total_pages: Vec<String>,
+    /// Pointers to a boolean that says that the source has left out some of its entries.
+    #[serde(default)]
+    pub incomplete: Vec<String>,
     /// The first page or offset.
     #[serde(default)]
     pub first: u64,
@@ -185,6 +192,9 @@ pub(super) struct Detail {
     pub format: Format,
     /// The member of a page's payload that is the entry.
     pub payload_key: Option<String>,
+    /// Days after which it is read again though the entry is as before: not all that changes shows there.
+    #[serde(default = "reading_days")]
+    pub days: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -5,7 +5,7 @@ use regex::Regex;
 use scraper::{ElementRef, Html, Selector};
 use serde_json::{Map, Value};
 
-use super::{declare::Declaration, map, paging::joined};
+use super::{declare::Declaration, map, paging::joined, pick};
 
 /// The entries of a page: one object a card, with the fields that the declaration names and `url`.
 /// A selector `url:PATTERN` takes the addresses of a sitemap instead; its groups `name` are fields.
@@ -18,16 +18,21 @@ pub(super) fn entries(declaration: &Declaration, page: &Page) -> Vec<Value> {
 }
 
 fn locations(pattern: &str, body: &str) -> Vec<Value> {
-    let (Ok(loc), Ok(pattern)) = (Regex::new(r"<loc>\s*([^<\s]+)\s*</loc>"), Regex::new(pattern)) else { return Vec::new() };
-    let entry = |url: &str| {
+    let place =
+        r"<loc>\s*([^<\s]+)\s*</loc>(?:\s*<(?:changefreq|priority)>[^<]*</\w+>)*(?:\s*<lastmod>\s*([^<\s]+)\s*</lastmod>)?";
+    let (Ok(place), Ok(pattern)) = (Regex::new(place), Regex::new(pattern)) else { return Vec::new() };
+    let entry = |url: &str, changed: Option<&str>| {
         let found = pattern.captures(url)?;
         let names = pattern.capture_names().flatten();
         let mut fields: Map<String, Value> =
             names.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().into()))).collect();
         fields.insert("url".into(), url.into());
+        // With it an entry is another one when its page has changed.
+        fields.extend(changed.map(|changed| ("lastmod".to_owned(), changed.into())));
         Some(Value::Object(fields))
     };
-    loc.captures_iter(body).filter_map(|found| entry(&map::unescaped(&found[1]))).collect()
+    let entries = place.captures_iter(body);
+    entries.filter_map(|found| entry(&map::unescaped(&found[1]), found.get(2).map(|changed| changed.as_str()))).collect()
 }
 
 fn cards(declaration: &Declaration, place: &str, page: &Page) -> Vec<Value> {
@@ -72,19 +77,28 @@ pub(super) fn code(body: &str) -> Vec<String> {
 /// The object under `key` in the flight payload of a page.
 pub(super) fn flight(body: &str, key: &str) -> Option<Value> {
     let push = Regex::new(r#"self\.__next_f\.push\(\[1,\s*("(?:[^"\\]|\\.)*")\]\)"#).ok()?;
-    let pieces = push.captures_iter(body).filter_map(|found| serde_json::from_str::<String>(&found[1]).ok());
+    let pieces = push.captures_iter(body).filter_map(|found| pick::json(&found[1]).ok()?.as_str().map(str::to_owned));
     let payload: String = pieces.collect();
     let quoted = format!("\"{key}\"");
     payload.match_indices(&quoted).find_map(|(at, word)| {
         let after = payload[at + word.len()..].trim_start().strip_prefix(':')?.trim_start();
-        serde_json::from_str(map::balanced(after)?).ok().filter(|_| after.starts_with('{'))
+        pick::json(map::balanced(after)?).ok().filter(|_| after.starts_with('{'))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discover::pick;
+
+    #[test]
+    fn an_address_of_a_sitemap_says_when_its_page_changed() {
+        let body = "<url><loc>https://a.example/s/x</loc><lastmod>2026-01-02</lastmod></url>\
+            <url><loc>https://a.example/s/y</loc>\n<priority>0.5</priority> <lastmod>2026-01-03</lastmod></url>\
+            <url><loc>https://a.example/s/z</loc></url><url><lastmod>2026-01-04</lastmod><loc>https://a.example/s/w</loc></url>";
+        let found = locations("^https://a.example/s/(?P<slug>.+)", body);
+        let told: Vec<_> = found.iter().map(|entry| (entry["slug"].as_str().unwrap(), entry["lastmod"].as_str())).collect();
+        assert_eq!(told, [("x", Some("2026-01-02")), ("y", Some("2026-01-03")), ("z", None), ("w", None)]);
+    }
 
     #[test]
     fn a_payload_in_pieces_is_put_together() {

@@ -60,7 +60,8 @@ pub trait Marketplace: Send + Sync {
     }
 
     /// Hands over everything it lists now, one page after the other. An entry that cannot be read is a
-    /// listing with an error. What was handed over before an error counts.
+    /// listing with an error. What was handed over before an error counts; what the crawl before knew and this one
+    /// did not come to is handed over, too.
     ///
     /// # Errors
     /// The source cannot be read, or not to its end.
@@ -119,7 +120,7 @@ pub struct Counts {
     pub unchanged: u64,
     /// Listed before and no more.
     pub gone: u64,
-    /// True when a limit of the declaration ended the crawl before the source's end.
+    /// True when a limit of the declaration, or of the source itself, ended the crawl before the source's end.
     pub cut: bool,
 }
 
@@ -148,6 +149,8 @@ pub struct CrawlError {
     pub reason: &'static str,
     /// What happened, in words.
     pub cause: String,
+    /// Listings of the crawl before that were handed over in place of what could not be read.
+    pub kept: u64,
 }
 
 impl CrawlError {
@@ -162,6 +165,7 @@ impl CrawlError {
             FetchErrorKind::Robots | FetchErrorKind::Refused(_) => "source-refused",
             FetchErrorKind::NotFound(_) => "not-found",
             FetchErrorKind::RateLimited(_) => "rate-limited",
+            FetchErrorKind::Status(400 | 422) => "bad-request",
             FetchErrorKind::Status(_) => "bad-status",
             FetchErrorKind::NotPublic(_) | FetchErrorKind::BadUrl(_) => "bad-url",
             FetchErrorKind::TooLarge(_) => "too-large",
@@ -171,7 +175,7 @@ impl CrawlError {
             FetchErrorKind::Offline => "offline",
             FetchErrorKind::Cache(_) => "page-cache",
         };
-        Self { marketplace: marketplace.to_owned(), reason, cause: error.to_string() }
+        Self { marketplace: marketplace.to_owned(), reason, cause: error.to_string(), kept: 0 }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    dates,
     marketplace::{Counts, CrawlContext, Listing},
     snapshot::{Head, Keeping, Line, Snapshot, hashed},
 };
@@ -21,6 +22,10 @@ pub(super) struct Item {
     pub key: String,
     /// Hash of the entry as the marketplace has it, 16 hex digits.
     pub hash: String,
+    /// What was made of it before, when only its own page may have changed.
+    pub known: Option<Listing>,
+    /// The day since 1970 on which its own page was read.
+    pub read: u32,
 }
 
 /// A [`Line`] of an entry that was read, by reference.
@@ -29,6 +34,7 @@ struct Kept<'a> {
     key: &'a str,
     hash: &'a str,
     listing: &'a Listing,
+    read: u32,
 }
 
 /// The memory of one crawl. Without snapshots it remembers nothing and everything is new.
@@ -40,6 +46,8 @@ pub(super) struct Memory {
     /// Known servers of which a version was deleted or superseded, by name: with the entry that says so.
     doubts: BTreeMap<String, Value>,
     head: Head,
+    /// The day since 1970.
+    today: u32,
 }
 
 impl Memory {
@@ -54,7 +62,8 @@ impl Memory {
         // What was read by another declaration may lack what this one asks for.
         let previous = previous.filter(|previous| previous.head.declaration == declaration);
         let head = Head { at: cx.now.clone(), declaration };
-        Ok(Self { previous, next: kept.begin(id), head, ..Self::default() })
+        let today = dates::day(&cx.now).and_then(|day| day.try_into().ok()).unwrap_or_default();
+        Ok(Self { previous, next: kept.begin(id), head, today, ..Self::default() })
     }
 
     /// When the crawl began that saw everything up to then.
@@ -67,7 +76,7 @@ impl Memory {
     pub(super) fn item(&self, name: Option<String>, place: u32, entry: &Value) -> Item {
         if !self.works() {
             let name = name.unwrap_or_else(|| format!("entry {place}"));
-            return Item { key: String::new(), hash: String::new(), name };
+            return Item { key: String::new(), hash: String::new(), name, known: None, read: 0 };
         }
         let hash = mcpmill_core::canonical::content_hash(entry)[..16].to_owned();
         let key = match &name {
@@ -75,21 +84,26 @@ impl Memory {
             Some(name) => format!("{name}\n{hash}"),
             None => format!("\n{hash}"),
         };
-        Item { name: name.unwrap_or_else(|| format!("entry {place}")), key, hash }
+        Item { name: name.unwrap_or_else(|| format!("entry {place}")), key, hash, known: None, read: self.today }
     }
 
-    /// What was made of an entry that is as it was, and not yet seen.
-    pub(super) fn unchanged(&mut self, item: &Item, counts: &mut Counts) -> Option<Listing> {
-        let listing = self.previous.as_ref()?.unchanged(&item.key, &item.hash)?;
+    /// What was made of an entry that is as it was, with the day its own page was read.
+    pub(super) fn as_before(&self, item: &Item) -> Option<(Listing, u32)> {
+        self.previous.as_ref()?.unchanged(&item.key, &item.hash)
+    }
+
+    /// Counts an entry of which nothing changed.
+    pub(super) fn count_known(&mut self, item: &Item, listing: &Listing, counts: &mut Counts) {
         if self.seen.insert(hashed(&item.key)) && listing.server.is_ok() {
             counts.unchanged += 1;
         }
-        Some(listing)
     }
 
     /// Counts what an entry that was read anew is.
-    pub(super) fn count(&mut self, item: &Item, counts: &mut Counts) {
-        if !self.works() || self.seen.insert(hashed(&item.key)) {
+    pub(super) fn count(&mut self, item: &Item, listing: &Listing, counts: &mut Counts) {
+        if item.known.as_ref() == Some(listing) {
+            self.count_known(item, listing, counts);
+        } else if !self.works() || self.seen.insert(hashed(&item.key)) {
             *(if self.holds(&item.key) { &mut counts.changed } else { &mut counts.added }) += 1;
         }
     }
@@ -98,7 +112,7 @@ impl Memory {
     pub(super) fn keep(&mut self, item: &Item, listing: &Listing) {
         if self.works() {
             self.seen.insert(hashed(&item.key));
-            self.write(&Kept { key: &item.key, hash: &item.hash, listing });
+            self.write(&Kept { key: &item.key, hash: &item.hash, listing, read: item.read });
         }
     }
 
@@ -107,7 +121,7 @@ impl Memory {
     pub(super) fn wait(&mut self, key: &str, entry: Value) {
         if self.works() {
             self.seen.insert(hashed(key));
-            self.write(&Line { key: key.to_owned(), hash: String::new(), listing: None, entry: Some(entry) });
+            self.write(&Line { key: key.to_owned(), hash: String::new(), listing: None, entry: Some(entry), read: 0 });
         }
     }
 
@@ -142,8 +156,10 @@ impl Memory {
     }
 
     /// Ends the crawl: what only the crawl before has seen is handed to `out` when just changes were asked for, and
-    /// is gone otherwise. A crawl that was cut off has not seen everything up to its beginning.
-    pub(super) fn finish(mut self, only_changes: bool, counts: &mut Counts, out: &mut (dyn FnMut(Listing) + Send + Sync)) {
+    /// is gone otherwise. A crawl that was cut off has not seen everything up to its beginning. Gives the number of
+    /// listings that were handed over.
+    pub(super) fn finish(mut self, only_changes: bool, counts: &mut Counts, out: &mut (dyn FnMut(Listing) + Send + Sync)) -> u64 {
+        let mut kept = 0;
         if let Some(previous) = self.previous.take() {
             for line in previous.lines() {
                 if self.has_seen(&line.key) {
@@ -155,6 +171,7 @@ impl Memory {
                     (Some(listing), true) => {
                         counts.unchanged += u64::from(listing.server.is_ok());
                         self.write(&line);
+                        kept += 1;
                         out(listing.clone());
                     }
                 }
@@ -164,10 +181,25 @@ impl Memory {
             }
         } else if counts.cut {
             self.head.at.clear();
+            if self.seen.is_empty() {
+                // Nothing came of it: what is kept of another declaration may be of use once more.
+                return kept;
+            }
         }
         if let Some(next) = self.next.take() {
             next.finish(&self.head);
         }
+        kept
+    }
+
+    /// Entries that the crawl before this one saw.
+    pub(super) fn known(&self) -> usize {
+        self.previous.as_ref().map_or(0, Snapshot::len)
+    }
+
+    /// The day since 1970 on which this crawl began.
+    pub(super) fn today(&self) -> u32 {
+        self.today
     }
 
     /// Whether snapshots are kept at all.

@@ -172,16 +172,19 @@ impl Gathered {
         let (counts, ended) = match ended {
             Ok(counts) => {
                 let Counts { added, changed, unchanged, gone, cut } = counts;
-                let cut = if cut { "; there is more than its limits allow" } else { "" };
+                let cut = if cut { "; not all of it was read: a limit was met" } else { "" };
                 cx.events.note(format!("{id}: {added} added, {changed} changed, {gone} gone, {unchanged} unchanged{cut}"));
                 (counts, None)
             }
             Err(error) => {
-                cx.events.note(format!("{id}: {} after {listings} listings ({})", error.reason, error.cause));
+                let read = listings - error.kept;
+                let kept =
+                    if error.kept > 0 { format!("; {} more are as in the crawl before", error.kept) } else { String::new() };
+                cx.events.note(format!("{id}: {} after {read} listings ({}){kept}", error.reason, error.cause));
                 (Counts::default(), Some(error))
             }
         };
-        let skip = ended.as_ref().is_some_and(|e| e.is_skip() && listings == 0);
+        let skip = ended.as_ref().is_some_and(|e| e.is_skip() && listings == e.kept);
         let ended = ended.map(|e| (e.reason.to_owned(), redact(&e.cause).unwrap_or(e.cause)));
         if let Some((reason, cause)) = ended.clone() {
             self.ends.push((id.clone(), if skip { Fate::Skipped(reason, cause) } else { Fate::Failed(reason, cause) }));

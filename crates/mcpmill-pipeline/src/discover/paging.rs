@@ -59,14 +59,17 @@ impl<'a> Pages<'a> {
             let read = match ready.take() {
                 Some(read) => read,
                 None if !self.may_fetch(crawl) => return Ok(()),
-                None => read_page(crawl, &crawl.fetch(&url).await?)?,
+                None => self.fetch(&url, known.len() > 1, crawl).await?,
             };
-            let count = read.entries.len() as u64;
-            let next = self.next(&start, &url, &mut number, &read, crawl)?;
+            crawl.counts.cut |= pick::value(&read.body, &self.declaration.paging.incomplete) == Some(&Value::Bool(true));
+            let next = self.next(&start, &url, &mut number, &read, crawl);
+            let told = crawl.told();
             for entry in read.entries {
                 crawl.take(entry).await?;
             }
-            let Some(next) = next.filter(|_| count > 0 || self.is_opaque()) else { return Ok(()) };
+            // A site may repeat its last page without end. Where it names the next one itself, it is believed.
+            let some = crawl.told() > told || self.is_opaque();
+            let Some(next) = next?.filter(|_| some) else { return Ok(()) };
             if !crawl.is_home(&next) {
                 return Err(crawl.fail("bad-cursor", format!("the next page is on another site: `{}`", shown(&next, 200))));
             }
@@ -75,6 +78,15 @@ impl<'a> Pages<'a> {
             }
             url = next;
         }
+    }
+
+    /// A page; one that comes after another and is refused as wrongly asked for had a wrong cursor.
+    async fn fetch(&self, url: &str, follows: bool, crawl: &Crawl<'_>) -> Result<Read, CrawlError> {
+        let page = crawl.fetch(url).await.map_err(|error| match error.reason {
+            "bad-request" if follows && self.is_opaque() => CrawlError { reason: "bad-cursor", ..error },
+            _ => error,
+        })?;
+        read_page(crawl, &page)
     }
 
     /// Whether the source itself says where the end is: an empty page is none then.
@@ -184,7 +196,7 @@ fn read_page(crawl: &Crawl<'_>, page: &Page) -> Result<Read, CrawlError> {
 }
 
 fn json_page(crawl: &Crawl<'_>, page: &Page) -> Result<Read, CrawlError> {
-    let mut body: Value = serde_json::from_str(&page.body).map_err(|error| {
+    let mut body: Value = pick::json(&page.body).map_err(|error| {
         let reason = if error.is_eof() && !page.body.trim().is_empty() { "cut-off" } else { "not-json" };
         crawl.fail(reason, format!("`{}`: {error}", shown(&page.url, 200)))
     })?;

@@ -2,6 +2,32 @@
 
 use serde_json::Value;
 
+/// Levels of nesting below which a page's values are taken for nothing: what is kept of them must be readable again.
+const DEEPEST: usize = 96;
+
+/// The JSON of a page. What can be mended in it is: a character that is cut in two, or a value that is nested too deeply,
+/// spoils its own entry and no other.
+///
+/// # Errors
+/// It is no JSON.
+pub(super) fn json(text: &str) -> serde_json::Result<Value> {
+    serde_json::from_str(text).or_else(|error| {
+        let mut value = mcpmill_core::json::read(text.as_bytes()).ok_or(error)?.value;
+        cut(&mut value, DEEPEST);
+        Ok(value)
+    })
+}
+
+/// Empties what is nested more deeply.
+fn cut(value: &mut Value, levels: usize) {
+    match value {
+        Value::Array(_) | Value::Object(_) if levels == 0 => *value = Value::Null,
+        Value::Array(items) => items.iter_mut().for_each(|item| cut(item, levels - 1)),
+        Value::Object(members) => members.values_mut().for_each(|member| cut(member, levels - 1)),
+        _ => {}
+    }
+}
+
 /// The first value at these pointers that is not null.
 pub(super) fn value<'a>(entry: &'a Value, pointers: &[String]) -> Option<&'a Value> {
     pointers.iter().filter_map(|pointer| entry.pointer(pointer)).find(|value| !value.is_null())

@@ -56,6 +56,9 @@ pub struct Line {
     /// The entry itself, while a page of it could not be fetched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Value>,
+    /// The day since 1970 on which it was read, with its own page if it has one; 0 when that is not known.
+    #[serde(default)]
+    pub read: u32,
 }
 
 /// Everything a marketplace listed at one time. In memory are some 40 bytes an entry.
@@ -92,6 +95,11 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
     /// Whether there is an entry under a key.
     pub fn holds(&self, key: &str) -> bool {
         self.index.contains_key(&hashed(key))
@@ -102,13 +110,14 @@ impl Snapshot {
         self.read(self.index.get(&hashed(key))?.1)
     }
 
-    /// What was made of the entry under a key, if it is still the one of this hash.
-    pub(super) fn unchanged(&self, key: &str, hash: &str) -> Option<Listing> {
+    /// What was made of the entry under a key, if it is still the one of this hash, and when its own page was read.
+    pub(super) fn unchanged(&self, key: &str, hash: &str) -> Option<(Listing, u32)> {
         let (known, place) = *self.index.get(&hashed(key))?;
         if known == 0 || known != digits(hash) {
             return None;
         }
-        self.read(place)?.listing
+        let line = self.read(place)?;
+        Some((line.listing?, line.read))
     }
 
     /// Entries that have to be read again, in their order.

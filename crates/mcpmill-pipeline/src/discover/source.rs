@@ -1,7 +1,10 @@
 //! Sources that are crawled: every kind but `file`.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use mcpmill_core::{
+    canonical::canonical,
     edge::{FetchRequest, KeyHeader, Network, Page},
     secrets::redact,
 };
@@ -14,8 +17,13 @@ use super::{
     marketplace::{Counts, CrawlContext, CrawlError, KeyVariable, Kind, Listing, Marketplace},
     memory::{Item, Memory},
     paging::Pages,
-    pick, tree,
+    pick,
+    snapshot::hashed,
+    tree,
 };
+
+/// Refusals of single pages in a row that end a source.
+const REFUSALS: u32 = 3;
 
 /// A marketplace that is crawled.
 pub(super) struct Source {
@@ -60,13 +68,14 @@ impl Marketplace for Source {
             marketplace: self.id.clone(),
             reason: "snapshot",
             cause,
+            kept: 0,
         })?;
         let mut crawl = Crawl::new(&self.id, &self.declaration, cx, memory, out);
-        match self.declaration.kind {
-            Kind::GitTree | Kind::McpServers => tree::read(&mut crawl)?,
-            _ => Pages::new(&self.declaration, cx).follow(&mut crawl).await?,
-        }
-        crawl.finish().await
+        let read = match self.declaration.kind {
+            Kind::GitTree | Kind::McpServers => tree::read(&mut crawl),
+            _ => Pages::new(&self.declaration, cx).follow(&mut crawl).await,
+        };
+        crawl.finish(read).await
     }
 }
 
@@ -79,6 +88,10 @@ pub(super) struct Crawl<'a> {
     memory: Memory,
     pub counts: Counts,
     entries: u32,
+    /// Hashes of the entries that were told.
+    told: HashSet<u64>,
+    /// Pages of entries that were refused one after the other.
+    refusals: u32,
 }
 
 impl<'a> Crawl<'a> {
@@ -89,11 +102,11 @@ impl<'a> Crawl<'a> {
         memory: Memory,
         out: &'a mut (dyn FnMut(Listing) + Send + Sync),
     ) -> Self {
-        Self { id, declaration, cx, out, memory, counts: Counts::default(), entries: 0 }
+        Self { id, declaration, cx, out, memory, counts: Counts::default(), entries: 0, told: HashSet::new(), refusals: 0 }
     }
 
     pub(super) fn fail(&self, reason: &'static str, cause: impl Into<String>) -> CrawlError {
-        CrawlError { marketplace: self.id.to_owned(), reason, cause: cause.into() }
+        CrawlError { marketplace: self.id.to_owned(), reason, cause: cause.into(), kept: 0 }
     }
 
     /// The time since which changes are asked for; `None` when everything is.
@@ -150,7 +163,9 @@ impl<'a> Crawl<'a> {
 
     /// Takes an entry of a page. What is wrong with it alone becomes a listing with an error.
     pub(super) async fn take(&mut self, entry: Value) -> Result<(), CrawlError> {
-        if !self.begin() {
+        // What is told twice word for word is one entry.
+        let again = !self.told.insert(hashed(&canonical(&entry))) && entry.is_object();
+        if again || !self.begin() {
             return Ok(());
         }
         let Some(item) = self.news(&entry) else { return Ok(()) };
@@ -158,19 +173,34 @@ impl<'a> Crawl<'a> {
             self.emit(&item, &entry);
             return Ok(());
         };
-        let page = match self.address(&detail.url, &entry, &item.name) {
+        match self.own_page(self.address(&detail.url, &entry, &item.name)).await? {
+            Ok(page) => match self.with_detail(entry.clone(), &page) {
+                Ok(whole) => self.emit(&Item { read: self.memory.today(), ..item }, &whole),
+                Err(cause) => self.miss(&item, cause, entry),
+            },
+            Err(error) if error.reason == "not-found" => self.wait(&item, error.cause, entry),
+            Err(error) => self.miss(&item, error.cause, entry),
+        }
+        Ok(())
+    }
+
+    /// A page that concerns one entry alone. Its failure is the entry's, unless the source refuses page after page.
+    async fn own_page(&mut self, url: Result<String, String>) -> Result<Result<Page, CrawlError>, CrawlError> {
+        let page = match url {
             Ok(url) => self.fetch(&url).await,
             Err(cause) => Err(self.fail("bad-url", cause)),
         };
+        let refused = page.as_ref().is_err_and(CrawlError::is_skip);
+        self.refusals = if refused { self.refusals + 1 } else { 0 };
         match page {
-            Ok(page) => match self.with_detail(entry.clone(), &page) {
-                Ok(whole) => self.emit(&item, &whole),
-                Err(cause) => self.wait(&item, cause, entry),
-            },
-            Err(error) if error.is_skip() => return Err(error),
-            Err(error) => self.wait(&item, error.cause, entry),
+            Err(error) if refused && (error.reason != "source-refused" || self.refusals >= REFUSALS) => Err(error),
+            page => Ok(page),
         }
-        Ok(())
+    }
+
+    /// Entries that were told, each counted once.
+    pub(super) fn told(&self) -> usize {
+        self.told.len()
     }
 
     /// Takes an entry that is complete.
@@ -198,9 +228,10 @@ impl<'a> Crawl<'a> {
 
     /// Counts an entry, when one more is allowed.
     fn begin(&mut self) -> bool {
-        self.counts.cut = self.counts.cut || self.is_full();
+        let full = self.is_full();
+        self.counts.cut |= full;
         self.entries = self.entries.saturating_add(1);
-        !self.counts.cut
+        !full
     }
 
     fn address(&self, template: &str, entry: &Value, name: &str) -> Result<String, String> {
@@ -213,11 +244,19 @@ impl<'a> Crawl<'a> {
         self.filled(&url).map_err(|error| error.cause)
     }
 
-    /// An entry that is new or has changed; one that is as before is handed on at once.
+    /// An entry that is new or has changed; one that is as before is handed on at once, unless its own page was
+    /// read too long ago.
     fn news(&mut self, entry: &Value) -> Option<Item> {
-        let item = self.memory.item(pick::text(entry, &self.declaration.fields.name), self.entries, entry);
-        let Some(listing) = self.memory.unchanged(&item, &mut self.counts) else { return Some(item) };
-        self.keep(&item, listing);
+        let mut item = self.memory.item(pick::text(entry, &self.declaration.fields.name), self.entries, entry);
+        let Some((listing, read)) = self.memory.as_before(&item) else { return Some(item) };
+        if let Some(detail) = self.declaration.detail.as_ref().filter(|_| entry.is_object()) {
+            item.known = Some(listing.clone());
+            item.read = read;
+            if self.memory.today().saturating_sub(read) >= detail.days {
+                return Some(item);
+            }
+        }
+        self.keep_known(&item, listing);
         None
     }
 
@@ -225,7 +264,7 @@ impl<'a> Crawl<'a> {
     fn with_detail(&self, entry: Value, page: &Page) -> Result<Value, String> {
         let detail = self.declaration.detail.as_ref();
         let found = match detail.map(|d| d.format).unwrap_or_default() {
-            Format::Json => serde_json::from_str(&page.body).map_err(|e| format!("its page is no JSON: {e}"))?,
+            Format::Json => pick::json(&page.body).map_err(|e| format!("its page is no JSON: {e}"))?,
             Format::Text => serde_json::json!({ "page": html::code(&page.body) }),
             Format::NextFlight => {
                 let key = detail.and_then(|d| d.payload_key.as_deref()).unwrap_or_default();
@@ -243,8 +282,9 @@ impl<'a> Crawl<'a> {
     fn emit(&mut self, item: &Item, entry: &Value) {
         match map::draft(self.declaration, entry) {
             Ok(Some(draft)) => {
-                self.memory.count(item, &mut self.counts);
-                self.keep(item, draft.listing(self.id));
+                let listing = draft.listing(self.id);
+                self.memory.count(item, &listing, &mut self.counts);
+                self.keep(item, listing);
             }
             Ok(None) => {
                 let withdrawn = map::withdrawn(entry);
@@ -260,6 +300,14 @@ impl<'a> Crawl<'a> {
         }
     }
 
+    /// Without its page an entry is what it was before, if it was known at all.
+    fn miss(&mut self, item: &Item, cause: String, entry: Value) {
+        match item.known.clone() {
+            Some(known) => self.keep_known(item, known),
+            None => self.wait(item, cause, entry),
+        }
+    }
+
     /// Hands on that a page of an entry cannot be read, and has it read again the next time.
     fn wait(&mut self, item: &Item, cause: String, entry: Value) {
         let broken = self.broken(&item.name, cause);
@@ -272,15 +320,46 @@ impl<'a> Crawl<'a> {
         Listing { id, server: Err(redact(&cause).unwrap_or(cause)), keys: Vec::new(), own: false }
     }
 
+    /// Hands on what was made of an entry before.
+    fn keep_known(&mut self, item: &Item, listing: Listing) {
+        self.memory.count_known(item, &listing, &mut self.counts);
+        self.keep(item, listing);
+    }
+
     fn keep(&mut self, item: &Item, listing: Listing) {
         self.memory.keep(item, &listing);
         (self.out)(listing);
     }
 
-    /// The end of a crawl that came to the source's end. Where only changes were asked for, what waits is
-    /// read again, and what a deleted version leaves behind is asked for.
-    async fn finish(mut self) -> Result<Counts, CrawlError> {
+    /// The end of a crawl. One that did not come to the source's end leaves what it has not seen as it was, and
+    /// the next one asks for the same again.
+    async fn finish(mut self, read: Result<(), CrawlError>) -> Result<Counts, CrawlError> {
         let only_changes = self.since().is_some();
+        let read = match read.and_then(|()| self.something()) {
+            Ok(()) => self.clear_up(only_changes).await,
+            failed => failed,
+        };
+        self.counts.cut |= read.is_err();
+        let Self { memory, mut counts, out, .. } = self;
+        let kept = memory.finish(only_changes, &mut counts, out);
+        read.map(|()| counts).map_err(|error| CrawlError { kept, ..error })
+    }
+
+    /// A source of which everything was asked lists something: where it did before, or is made of web pages, nothing at
+    /// all means that it cannot be read any more.
+    fn something(&self) -> Result<(), CrawlError> {
+        let known = self.memory.known();
+        let written = matches!(self.declaration.kind, Kind::Html | Kind::MarkdownList);
+        match self.entries > 0 || self.since().is_some() {
+            false if known > 0 => Err(self.fail("empty-listing", format!("it lists nothing, and {known} entries before"))),
+            false if written => Err(self.fail("empty-listing", "its pages hold no entry")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where only changes were asked for, what waits is read again, and what a deleted version leaves behind is asked
+    /// for.
+    async fn clear_up(&mut self, only_changes: bool) -> Result<(), CrawlError> {
         if only_changes {
             for entry in self.memory.waiting() {
                 self.take(entry).await?;
@@ -292,24 +371,17 @@ impl<'a> Crawl<'a> {
                 None => self.memory.drop_out(&name, &mut self.counts),
             }
         }
-        let Self { memory, mut counts, out, .. } = self;
-        memory.finish(only_changes, &mut counts, out);
-        Ok(counts)
+        Ok(())
     }
 
     /// Asks which version of a server is the latest now that another one is not.
     async fn settle(&mut self, latest: &str, name: &str, entry: Value) -> Result<(), CrawlError> {
-        let answer = match self.address(latest, &entry, name) {
-            Ok(url) => self.fetch(&url).await,
-            Err(cause) => Err(self.fail("bad-url", cause)),
-        };
-        let found = match answer {
-            Ok(page) => serde_json::from_str::<Value>(&page.body).map_err(|e| format!("its latest version is no JSON: {e}")),
+        let found = match self.own_page(self.address(latest, &entry, name)).await? {
+            Ok(page) => pick::json(&page.body).map_err(|e| format!("its latest version is no JSON: {e}")),
             Err(error) if error.reason == "not-found" => {
                 self.memory.drop_out(name, &mut self.counts);
                 return Ok(());
             }
-            Err(error) if error.is_skip() => return Err(error),
             Err(error) => Err(error.cause),
         };
         let item = self.memory.item(Some(name.to_owned()), self.entries, found.as_ref().unwrap_or(&entry));

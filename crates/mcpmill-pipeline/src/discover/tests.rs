@@ -84,7 +84,7 @@ fn many_entries_take_little_memory_a_listing() {
         let listing = listing(i);
         assert_eq!(listing.keys.len(), 2);
         gathered.add(&listing);
-        let line = Line { key: format!("name-{i}"), hash: format!("{i:016x}"), listing: Some(listing), entry: None };
+        let line = Line { key: format!("name-{i}"), hash: format!("{i:016x}"), listing: Some(listing), entry: None, read: 0 };
         snapshot.push(&serde_json::to_string(&line).unwrap()).unwrap();
         if i + 1 == 2_000 || i + 1 == 8_000 {
             taken.push((gathered.bytes(), snapshot.bytes()));
