@@ -350,7 +350,8 @@ async fn a_host_that_asks_for_no_pause_gets_one() {
     let patient = CrawlerSettings { first_pause: Duration::from_millis(100), ..settings(&folder, &[&host]) };
     for path in ["/limit", "/busy"] {
         let start = Instant::now();
-        fetch_with(patient.clone(), request(host.url(path))).await.unwrap_err();
+        let error = fetch_with(patient.clone(), request(host.url(path))).await.unwrap_err();
+        assert!(!matches!(error, FetchErrorKind::RateLimited(Duration::ZERO)), "{path}");
         assert_eq!(host.requests(path).len(), 1 + patient.retries, "{path}");
         assert!(start.elapsed() >= Duration::from_millis(300), "{path}: {:?}", start.elapsed());
     }

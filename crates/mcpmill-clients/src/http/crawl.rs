@@ -188,7 +188,7 @@ impl Crawler {
             match (backoff, asked) {
                 _ if !failure.is_passing() => return Err(failure.kind),
                 (_, Some(pause)) if pause > longest => return Err(FetchErrorKind::RateLimited(pause)),
-                (None, _) if is_limit => return Err(FetchErrorKind::RateLimited(asked.unwrap_or(first))),
+                (None, _) if is_limit => return Err(FetchErrorKind::RateLimited(asked.unwrap_or_default().max(first))),
                 (None, _) => return Err(failure.kind),
                 (Some(_), Some(_)) => {}
                 (Some(backoff), None) => tokio::time::sleep(backoff).await,
