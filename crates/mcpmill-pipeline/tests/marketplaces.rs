@@ -376,6 +376,17 @@ async fn a_search_that_finds_too_much_is_split_by_days() {
     let (found, ended) = crawl_text("github-topic", &declaration, &context(pages)).await;
     assert!(!ended.unwrap().cut);
     check(&found, &["a/a = (only…", "b/b = (only…", "c/c = (only…"]);
+
+    // A day of which not all is shown costs no entry, and says that it was not the end.
+    for (total, incomplete) in [(1500, false), (600, true)] {
+        let pages = Pages::default();
+        let first = format!("{{\"incomplete_results\":{incomplete},{}", &body(total, &["a/a", "b/b"])[1..]);
+        pages.serve_linked(&url("2026-11-30..2026-11-30", ""), &first, &url("2026-11-30..2026-11-30", "&page=2"));
+        pages.serve(&url("2026-11-30..2026-11-30", "&page=2"), &body(total, &["c/c"]));
+        let (found, ended) = crawl_text("github-topic", &declaration.replace("2026-11-27", "2026-11-30"), &context(pages)).await;
+        assert!(ended.unwrap().cut, "{total}");
+        check(&found, &["a/a = (only…", "b/b = (only…", "c/c = (only…"]);
+    }
 }
 
 #[test]
