@@ -75,6 +75,9 @@ pub enum Verb {
         /// Save every page that is fetched, without secrets, as a fixture; below marketplaces/fixtures/ `check` tries declarations on it; begins a new run
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
+        /// Begin a new run: crawls again, and asks only for what changed since the crawl before
+        #[arg(long)]
+        new: bool,
     },
     /// Start every server and keep its tools
     Harvest,

@@ -19,10 +19,11 @@ use mcpmill_core::{
     event::{Event, Events, Summary},
     id::ServerId,
     record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Twin, Verdict},
+    template::fill,
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    discover::discover,
+    discover::{Marketplace, discover},
     export::{Sources, export},
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
@@ -161,13 +162,27 @@ impl Line {
         let marketplaces = ids.iter().map(|id| self.declarations.marketplace(id)).collect::<Result<Vec<_>, _>>()?;
         let files: Vec<String> = ids.iter().map(|id| format!("marketplaces/{id}.toml")).collect();
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        let print = self.fingerprint(Stage::Discover, &json!({ "marketplaces": ids, "limit": self.limit }), &files, &[])?;
+        let mut knobs = json!({ "marketplaces": ids, "limit": self.limit });
+        if !self.config.discover.values.is_empty() {
+            knobs["values"] = json!(self.config.discover.values);
+        }
+        let print = self.fingerprint(Stage::Discover, &knobs, &files, &self.own_files(&marketplaces))?;
         self.stage::<ServerRecord, _>(Stage::Discover.folder(), &print, false, async |cx, out| {
             let crawl = self.crawl_context(&marketplaces).await?;
             let found = Box::pin(discover(&marketplaces, &crawl, self.limit, cx, out)).await;
             found.map(|discovered| discovered.summary).map_err(Failure::from)
         })
         .await
+    }
+
+    /// Files of the user's that sources read, such as an `mcpServers` config: one that has changed is read again.
+    fn own_files(&self, marketplaces: &[Box<dyn Marketplace>]) -> Vec<PathBuf> {
+        let filled = |text: &str| {
+            let values = &self.config.discover.values;
+            PathBuf::from(fill(text, |hole| values.get(&hole.name).cloned().unwrap_or_default()))
+        };
+        let paths = marketplaces.iter().flat_map(|marketplace| marketplace.templates()).map(filled);
+        paths.filter(|path| path.is_file()).collect()
     }
 
     /// Says once how long the embedded model will take; an endpoint's speed is seen while it works.

@@ -86,3 +86,33 @@ fn a_seed_of_the_settings_is_in_the_world() {
     let cause = outcomes["calculator"].cause.as_deref().unwrap();
     assert!(cause.contains("setup `sh -c exit 7` ended with Exited(7)"), "{cause}");
 }
+
+/// A config of the user's own is an input like any other: who is added to it is found by the next run.
+#[test]
+fn a_config_that_has_changed_is_read_again() {
+    let folder = Folder::empty();
+    let path = folder.path().join("mine.json");
+    folder.write(
+        "mcpmill.toml",
+        &format!(
+            "[discover]\nmarketplaces = [\"mcp-servers\"]\n[discover.values]\nmcp_servers = {:?}\n",
+            path.display().to_string()
+        ),
+    );
+    let config = |names: &[&str]| {
+        let one = |name: &&str| format!("{name:?}: {{\"command\": \"npx\", \"args\": [\"-y\", \"{name}@1.0.0\"]}}");
+        let servers: Vec<String> = names.iter().map(one).collect();
+        folder.write("mine.json", &format!("{{\"mcpServers\": {{{}}}}}", servers.join(", ")));
+    };
+    let found = || -> Vec<String> {
+        ok(&mut folder.mcpmill(&["run", "--to", "discover"]));
+        rows::<ServerRecord>(&folder.run(), "1-discover").into_iter().map(|server| server.name).collect()
+    };
+    config(&["first"]);
+    assert_eq!(found(), ["first"]);
+    config(&["first", "second"]);
+    assert_eq!(found().len(), 2);
+    let before = folder.run();
+    ok(&mut folder.mcpmill(&["discover", "--new"]));
+    assert_ne!(folder.run(), before, "another run crawls again");
+}

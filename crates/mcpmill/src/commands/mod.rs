@@ -46,14 +46,15 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
             };
             stages(setup, from.unwrap_or(Stage::Discover), to.unwrap_or(Stage::Export), choice).await
         }
-        Verb::Discover { record: Some(folder) } => {
+        Verb::Discover { record: Some(folder), .. } => {
             let setup = Setup { record: Some(folder), ..setup };
             stages(setup, Stage::Discover, Stage::Discover, Choice::New).await
         }
-        Verb::Discover { record: None } if setup.global.run == "latest" => {
+        Verb::Discover { record: None, new: true } => stages(setup, Stage::Discover, Stage::Discover, Choice::New).await,
+        Verb::Discover { record: None, .. } if setup.global.run == "latest" => {
             stages(setup, Stage::Discover, Stage::Discover, Choice::Continue).await
         }
-        Verb::Discover { record: None } => one(setup, Stage::Discover).await,
+        Verb::Discover { record: None, .. } => one(setup, Stage::Discover).await,
         Verb::Harvest => one(setup, Stage::Harvest).await,
         Verb::Generate => one(setup, Stage::Generate).await,
         Verb::Filter { chain } => {
