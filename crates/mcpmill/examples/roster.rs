@@ -18,7 +18,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mcpmill_core::record::{Outcome, ServerRecord, Tool};
+use mcpmill_core::{
+    record::{Outcome, ServerRecord, Tool},
+    secrets::{names_a_secret, redact},
+};
 use mcpmill_store::parquet_file::read_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -75,6 +78,11 @@ fn main() -> Result<()> {
     compare(&data, &folder)
 }
 
+/// Whether discover would not keep this value of a listing, so that it has to come from `[secrets]`.
+fn stays_outside(name: &str, value: &str) -> bool {
+    names_a_secret(name) || redact(value).is_some()
+}
+
 fn words(names: &str) -> Vec<String> {
     names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
@@ -84,7 +92,7 @@ fn prepare(entries: &[Entry], folder: &Path) -> Result<BTreeMap<String, String>>
     let mut servers = Vec::new();
     let (mut secrets, mut variables) = (BTreeMap::new(), BTreeMap::new());
     for entry in entries {
-        let (hidden, plain): (Vec<_>, Vec<_>) = entry.env.iter().partition(|(name, _)| names_a_secret(name));
+        let (hidden, plain): (Vec<_>, Vec<_>) = entry.env.iter().partition(|&(name, value)| stays_outside(name, value));
         let open: BTreeMap<_, _> = plain.into_iter().map(|(name, value)| (name, placed(value))).collect();
         let names: Vec<&String> = hidden.iter().map(|(name, _)| *name).collect();
         // Two servers may want different dummies under one name: the first one's is used for both.
@@ -110,11 +118,6 @@ fn prepare(entries: &[Entry], folder: &Path) -> Result<BTreeMap<String, String>>
     fs::write(folder.join("marketplaces/worlds/database.toml"), DATABASE)?;
     fs::write(folder.join("mcpmill.toml"), toml::to_string(&settings)?)?;
     Ok(variables)
-}
-
-/// As marketplaces of the kind `file` tell secrets from settings.
-fn names_a_secret(name: &str) -> bool {
-    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"].iter().any(|word| name.contains(word))
 }
 
 /// What every server of the roster was given: a folder with a repository.
