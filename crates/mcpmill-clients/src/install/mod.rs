@@ -144,15 +144,40 @@ impl Installer {
         self
     }
 
-    /// Removes what is installed of the package; its lock stays, and the next installation is the same.
+    /// Says that the package is used until the guard goes: nobody discards it meanwhile, in this process or
+    /// another. Taken before it is installed, it also covers the time from there to its start. `None` when
+    /// the package cannot be installed here at all.
+    pub async fn using(&self, package: &Package) -> Option<InUse> {
+        let path = used(&self.folder(package).await?);
+        let shared = tokio::task::spawn_blocking(move || {
+            fs::create_dir_all(path.parent()?).ok()?;
+            let file = fs::File::create(path).ok()?;
+            file.lock_shared().ok().map(|()| InUse(file))
+        });
+        shared.await.ok().flatten()
+    }
+
+    /// Removes what is installed of the package unless somebody uses it; its lock stays, and the next
+    /// installation is the same.
     pub async fn discard(&self, package: &Package) {
-        let Ok(interpreter) = self.interpreter(package).await else { return };
-        let folder = self.cache.join("servers").join(folder_name(package, &interpreter));
+        let Some(folder) = self.folder(package).await else { return };
         let Ok(_lock) = assets::lock(folder.with_extension("lock")).await else { return };
-        let prefix = folder.join("prefix");
+        let Ok(mark) = fs::File::create(used(&folder)) else { return };
+        if mark.try_lock().is_err() {
+            return;
+        }
+        // Whoever comes from here on finds it not installed, and waits for the lock.
         fs::remove_file(folder.join(READY)).ok();
+        mark.unlock().ok();
+        let prefix = folder.join("prefix");
         // Thousands of small files: not on a thread that others wait for.
         tokio::task::spawn_blocking(move || fs::remove_dir_all(prefix).ok()).await.ok();
+    }
+
+    /// Where a package is installed.
+    pub(crate) async fn folder(&self, package: &Package) -> Option<PathBuf> {
+        let interpreter = self.interpreter(package).await.ok()?;
+        Some(self.cache.join("servers").join(folder_name(package, &interpreter)))
     }
 
     /// The package, installed if it is not yet.
@@ -253,6 +278,21 @@ impl Installer {
         fs::File::open(folder.join(READY)).and_then(|file| file.set_modified(SystemTime::now())).ok();
         Some(ready.installation)
     }
+}
+
+/// Held by everybody who uses an installation, together; see [`Installer::using`].
+pub struct InUse(fs::File);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // A process that was just forked may still hold the file, and so the lock of it.
+        self.0.unlock().ok();
+    }
+}
+
+/// The file that stands for the use of an installation, beside its folder.
+fn used(folder: &Path) -> PathBuf {
+    folder.with_extension("used")
 }
 
 /// The Python libraries with which others read our Parquet files (pyarrow, datasets, polars, duckdb),
