@@ -14,7 +14,7 @@ use std::{
 use async_trait::async_trait;
 use mcpmill_core::{
     edge::{ConnectError, Connector, ServerInfo, ToolError, ToolPage, ToolRunner, WorldSpec},
-    launch::{self, Registry},
+    launch::{self, Package, Registry},
     record::{HarvestOutcome, Launch, ServerRecord, ToolResult},
 };
 use serde_json::{Map, Value};
@@ -121,14 +121,27 @@ fn climbed(server: &ServerRecord, rung: usize) -> Option<ServerRecord> {
     let Launch::Stdio { command, args } = &server.launch else { return None };
     let package = launch::parse(command, args).ok().filter(|package| package.registry == Registry::Pypi)?;
     let words = RUNGS[rung];
-    // A line that pins for itself knows better, and only uvx takes the words where they are put.
+    // A line that pins for itself knows better.
     let own = |name: &str| package.with.iter().any(|with| with.starts_with(name));
     let asks_twice = words.contains(&"--python") && package.python.is_some();
-    if command != "uvx" || asks_twice || (!words.is_empty() && own("mcp")) {
+    if asks_twice || (!words.is_empty() && own("mcp")) {
         return None;
     }
-    let args = words.iter().map(|&word| word.to_owned()).chain(args.iter().cloned()).collect();
-    Some(ServerRecord { launch: Launch::Stdio { command: command.clone(), args }, ..server.clone() })
+    // Only uvx takes the words where they are put; every other line becomes one of it.
+    let line = if command == "uvx" { args.clone() } else { as_uvx(package) };
+    let args = words.iter().map(|&word| word.to_owned()).chain(line).collect();
+    Some(ServerRecord { launch: Launch::Stdio { command: "uvx".to_owned(), args }, ..server.clone() })
+}
+
+/// The arguments by which uvx runs a package of PyPI.
+fn as_uvx(package: Package) -> Vec<String> {
+    let with = package.with.into_iter().flat_map(|with| ["--with".to_owned(), with]);
+    let python = package.python.into_iter().flat_map(|python| ["--python".to_owned(), python]);
+    let run = match package.bin {
+        Some(bin) => vec!["--from".to_owned(), package.requirement, bin],
+        None => vec![package.requirement],
+    };
+    with.chain(python).chain(run).chain(package.args).collect()
 }
 
 #[async_trait]
@@ -275,6 +288,32 @@ mod tests {
             let error = ladder.connect(&server(command, args), &WorldSpec::default()).await.err().unwrap();
             assert_eq!(asked.lock().unwrap().len(), tries, "{command} {args:?}");
             assert_eq!(error.detail.contains("nor with --with mcp<2"), tries > 1, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_line_of_pypi_is_climbed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases: [(&str, &[&str]); 6] = [
+            ("/usr/local/bin/uvx", &["pkg==1", "serve"]),
+            ("uvx.exe", &["--from", "pkg[x]==1", "program", "serve"]),
+            ("uv", &["tool", "run", "--python", "3.12", "pkg@1", "serve"]),
+            ("pipx", &["run", "--spec", "pkg==1", "program", "serve"]),
+            ("pipx", &["run", "pkg==1", "serve"]),
+            ("uv", &["run", "--with", "pkg==1", "--with", "other", "program", "serve"]),
+        ];
+        for (number, (command, args)) in cases.into_iter().enumerate() {
+            let asked = Arc::new(Mutex::default());
+            let memory = folder.path().join(format!("{number}.json"));
+            let record = server(command, args);
+            let runner =
+                RetryLadder::new(Picky("mcp<2", Arc::clone(&asked)), memory).connect(&record, &WorldSpec::default()).await;
+            assert_eq!(runner.unwrap().info().pins, ["--with", "mcp<2"], "{command} {args:?}");
+            let own: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+            let tried = launch::parse("uvx", asked.lock().unwrap().last().unwrap()).unwrap();
+            let mut expected = launch::parse(command, &own).unwrap();
+            expected.with.insert(0, "mcp<2".to_owned());
+            assert_eq!(tried, expected, "{command} {args:?}");
         }
     }
 
