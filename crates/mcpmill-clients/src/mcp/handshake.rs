@@ -14,6 +14,8 @@ use rmcp::{
     transport::Transport,
 };
 
+use serde_json::Value;
+
 use super::{Failure, client::Client, complaints::Complaints, kept::Kept, runner::too_much};
 use crate::cage::Running;
 
@@ -96,7 +98,7 @@ pub(super) fn refusal(error: &GreetError, era: Era) -> Failure {
                 failure.other_era = unknown.contains(&error.code) || error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION;
                 failure
             }
-            other => Failure::new(HarvestOutcome::Protocol, shown(&other.to_string(), 1000)),
+            other => Failure::new(HarvestOutcome::Protocol, in_words(other, era)),
         },
         GreetError::Version(version) => {
             let mut failure = Failure::new(HarvestOutcome::Protocol, error.to_string());
@@ -104,6 +106,36 @@ pub(super) fn refusal(error: &GreetError, era: Era) -> Failure {
             failure.other_era = version == DISCOVER_VERSION;
             failure
         }
+    }
+}
+
+/// What was wrong with an answer. The error itself would show it as Rust writes it.
+fn in_words(error: &ClientInitializeError, era: Era) -> String {
+    match error {
+        ClientInitializeError::ExpectedInitResult(Some(result)) if era == Era::Initialize => {
+            let result = serde_json::to_value(result).unwrap_or_default();
+            format!("its answer to {era} is none: {}", oddity(&result))
+        }
+        ClientInitializeError::ExpectedInitResult(_) => format!("its answer to {era} is none"),
+        ClientInitializeError::ExpectedInitResponse(_) => format!("it sent something else before its answer to {era}"),
+        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let versions: Vec<String> = server_supported.iter().map(ToString::to_string).collect();
+            shown(&format!("it speaks no version that is known, but {}", versions.join(", ")), 1000)
+        }
+        other => shown(&other.to_string(), 1000),
+    }
+}
+
+/// What in an answer to `initialize` is not what MCP has there.
+fn oddity(result: &Value) -> &'static str {
+    let server = &result["serverInfo"];
+    match result {
+        _ if !result["protocolVersion"].is_string() => "`protocolVersion` is no text",
+        _ if !result["capabilities"].is_object() => "`capabilities` is no object",
+        _ if !server.is_object() => "`serverInfo` is no object",
+        _ if !server["name"].is_string() => "the name in `serverInfo` is no text",
+        _ if !server["version"].is_string() => "the version in `serverInfo` is no text",
+        _ => "something in `capabilities` or `serverInfo` is of another type",
     }
 }
 
@@ -160,4 +192,36 @@ pub(super) fn each_once(versions: impl IntoIterator<Item = String>) -> Vec<Strin
         }
     }
     once
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::ServerResult;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn odd_answers_are_told_in_words() {
+        let info = json!({"name": "n", "version": "1"});
+        let cases = [
+            (json!({"capabilities": {}, "serverInfo": info}), "`protocolVersion` is no text"),
+            (json!({"protocolVersion": "2025-06-18", "capabilities": [], "serverInfo": info}), "`capabilities` is no object"),
+            (json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": "n 1"}), "`serverInfo` is no object"),
+            (
+                json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "n", "version": 1}}),
+                "the version in `serverInfo` is no text",
+            ),
+            (
+                json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": 7}, "serverInfo": info}),
+                "something in `capabilities` or `serverInfo` is of another type",
+            ),
+        ];
+        for (answer, why) in cases {
+            let result: ServerResult = serde_json::from_value(answer).unwrap();
+            let error = GreetError::Rmcp(Box::new(ClientInitializeError::ExpectedInitResult(Some(result))));
+            let failure = refusal(&error, Era::Initialize);
+            assert_eq!(failure.detail, format!("its answer to `initialize` is none: {why}"));
+        }
+    }
 }
