@@ -138,6 +138,10 @@ async fn what_is_no_server_is_told_apart() {
     let (outcome, detail) = refusal("locked").await;
     assert_eq!(outcome, HarvestOutcome::NeedsCredentials);
     assert_eq!(detail, "it refused with status 401; it wants `Bearer` in the header `Authorization`");
+    let later = "it wants to be asked later: status 503, with `Retry-After` of 3600 s";
+    assert_eq!(refusal("too-busy").await, (HarvestOutcome::LaunchFailed, later.to_owned()));
+    let later = "it wants to be asked later: status 429";
+    assert_eq!(refusal("curt").await, (HarvestOutcome::LaunchFailed, later.to_owned()));
     assert_eq!(refusal("gone").await, (HarvestOutcome::LaunchFailed, "it answered with status 410".to_owned()));
     let html = "it does not speak MCP: it answers with `text/html`";
     assert_eq!(refusal("html").await, (HarvestOutcome::Protocol, html.to_owned()));
@@ -150,9 +154,38 @@ async fn what_is_no_server_is_told_apart() {
 }
 
 #[tokio::test]
+async fn a_busy_server_gets_the_time_it_asks_for() {
+    let remote = Remote::start("busy").await;
+    let start = Instant::now();
+    let server = connect(&remote).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(500), "not at once");
+    assert_eq!(server.list_tools(None).await.unwrap().tools.len(), 1);
+    assert!(start.elapsed() >= Duration::from_millis(2500));
+    server.close().await;
+    let asked = remote.asked();
+    let count = |method: &str| asked.iter().filter(|asked| asked.message["method"] == method).count();
+    assert_eq!((count("initialize"), count("tools/list")), (2, 3));
+}
+
+#[tokio::test]
+async fn an_endpoint_is_relative_to_where_a_redirect_ended() {
+    let remote = Remote::start("sse-moved").await;
+    let launch = Launch::Sse { url: remote.url.clone(), headers: Vec::new() };
+    let server = connector().await.with_remote(reach(&remote)).connect(&record(launch), &WorldSpec::default()).await.unwrap();
+    works(server.as_ref()).await;
+    server.close().await;
+}
+
+#[tokio::test]
 async fn failures_of_a_session_have_their_kind() {
     let kinds = [
         ("expires", ToolErrorKind::Disconnected, "its session has expired"),
+        (
+            "locked-list",
+            ToolErrorKind::NeedsCredentials,
+            "it refused with status 403; it wants a credential in the header `Authorization`",
+        ),
+        ("too-busy-list", ToolErrorKind::Busy, "it wants to be asked later: status 429, with `Retry-After` of 3600 s"),
         ("endless", ToolErrorKind::Limit, "it sent too much"),
         ("slow", ToolErrorKind::TimedOut, "no answer within 1 s"),
         ("slow-events", ToolErrorKind::TimedOut, "no answer within 1 s"),

@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 pub const DEEPEST: usize = 520;
 
 /// Stands where something deeper than [`DEEPEST`] was cut away.
-const CUT: &str = "\u{0}nested too deeply";
+const CUT: &str = "\u{0}is nested too deeply";
+/// Stands where a number was that cannot be kept (`1e400`, `NaN`).
+const NO_NUMBER: &str = "\u{0}holds a number that cannot be kept";
 
 /// A JSON text, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +21,8 @@ pub struct Read {
 }
 
 /// Reads JSON, mending what can be mended: lone surrogates and bytes that are no UTF-8 become U+FFFD,
-/// and what is nested deeper than [`DEEPEST`] is cut away (see [`is_cut`]). `None` when it is no JSON.
+/// and what is nested deeper than [`DEEPEST`] and numbers that no `f64` holds are cut away (see
+/// [`is_cut`]). `None` when it is no JSON.
 pub fn read(bytes: &[u8]) -> Option<Read> {
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Some(Read { value, mended: false });
@@ -41,11 +44,16 @@ pub fn of_text(text: &str) -> serde_json::Result<Value> {
 
 /// Whether something was cut away anywhere in `value`.
 pub fn is_cut(value: &Value) -> bool {
+    why_cut(value).is_some()
+}
+
+/// Why something was cut away in `value`, said of the whole (`is nested too deeply`).
+pub fn why_cut(value: &Value) -> Option<&'static str> {
     match value {
-        Value::String(text) => text == CUT,
-        Value::Array(items) => items.iter().any(is_cut),
-        Value::Object(fields) => fields.values().any(is_cut),
-        _ => false,
+        Value::String(text) => [CUT, NO_NUMBER].into_iter().find(|mark| text == mark).map(|mark| &mark[1..]),
+        Value::Array(items) => items.iter().find_map(why_cut),
+        Value::Object(fields) => fields.values().find_map(why_cut),
+        _ => None,
     }
 }
 
@@ -173,7 +181,9 @@ impl Reader<'_> {
         let rest = &self.text[self.at..];
         let end = rest.find([',', ']', '}', ' ', '\t', '\r', '\n']).unwrap_or(rest.len());
         self.at += end;
-        serde_json::from_str(&rest[..end]).ok()
+        let word = &rest[..end];
+        let read = serde_json::from_str(word).ok();
+        read.or_else(|| is_number(word).then(|| Value::String(NO_NUMBER.to_owned())))
     }
 
     /// Steps over a list or object of any depth.
@@ -195,6 +205,16 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// Whether a word is a number as JSON or JavaScript writes it, of whatever size.
+fn is_number(word: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let word = word.strip_prefix('-').unwrap_or(word);
+    let (number, exponent) = word.split_once(['e', 'E']).map_or((word, "0"), |(number, exponent)| (number, exponent));
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    matches!(word, "NaN" | "Infinity") || (digits(whole) && digits(part) && digits(exponent))
 }
 
 /// A string token in which every `\ud800` without its other half is `\ufffd`.
@@ -264,6 +284,19 @@ mod tests {
         let read = read(nested(200_000).as_bytes()).unwrap();
         assert!(is_cut(&read.value) && is_cut(&read.value.clone()));
         assert!(read.value.to_string().len() < 10_000);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_kept_are_cut_alone() {
+        let long = "9".repeat(401);
+        for number in ["1e400", "-1E+400", "NaN", "Infinity", "-Infinity", &long] {
+            let read = read(format!(r#"[{{"maximum":{number}}},{{"maximum":1e4}}]"#).as_bytes()).unwrap();
+            assert_eq!(why_cut(&read.value[0]), Some("holds a number that cannot be kept"), "{number}");
+            assert!(!is_cut(&read.value[1]));
+        }
+        for text in ["[nan]", "[-]", "[1e]", "[.5]", "[1.]", "[NaN1]", "[+1]"] {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub struct Config {
     pub embedding: Embedding,
     /// Which model plays which role.
     pub roles: BTreeMap<String, String>,
-    /// Variables of servers, and the variables that hold their values.
+    /// Variables of servers, and the variables that hold their values. What servers say is kept without
+    /// these values, but for those of less than six bytes.
     pub secrets: BTreeMap<String, String>,
     /// The models.
     pub models: BTreeMap<String, Model>,

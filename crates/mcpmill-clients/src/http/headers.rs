@@ -26,7 +26,7 @@ const CHECK_MARKS: [&str; 5] =
 const LONGEST_CHECK: usize = 64 << 10;
 
 /// The pause of `Retry-After`: seconds, or until a date.
-pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let pause = match number(text) {
         Some(seconds) => seconds_of(seconds)?,

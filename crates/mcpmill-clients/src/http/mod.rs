@@ -27,6 +27,7 @@ use mcpmill_core::edge::{Fetch, FetchError, FetchErrorKind, FetchRequest, Page};
 use reqwest::{Client, ClientBuilder, Proxy, Url};
 use thiserror::Error;
 
+pub(crate) use headers::retry_after;
 pub use reach::Reach;
 
 use crate::secret::Secret;

@@ -48,6 +48,7 @@ pub(super) struct Kept {
     noise: AtomicU64,
     requests: AtomicU64,
     mended: AtomicU64,
+    odd_cursors: AtomicU64,
 }
 
 impl Kept {
@@ -68,6 +69,15 @@ impl Kept {
     /// Messages in which broken characters were replaced.
     pub(super) fn mended(&self) -> u64 {
         self.mended.load(Ordering::Relaxed)
+    }
+
+    /// Cursors that were neither text nor number.
+    pub(super) fn odd_cursors(&self) -> u64 {
+        self.odd_cursors.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_odd_cursor(&self) {
+        self.odd_cursors.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Protocol versions the server named in an answer to `server/discover` or when it refused one.
@@ -118,8 +128,28 @@ impl Kept {
         }
         if messages.is_empty() {
             self.noise.fetch_add(1, Ordering::Relaxed);
+            messages = self.behind_noise(line);
         }
         messages
+    }
+
+    /// The answer that stands behind chatter on the same line. Only an answer: what looks like a request
+    /// there is a log of what was said.
+    fn behind_noise(&self, line: &[u8]) -> Vec<RxJsonRpcMessage<RoleClient>> {
+        let find = |part: &[u8]| line.windows(part.len()).position(|window| window == part);
+        for at in [find(br#"{"jsonrpc""#), find(b"{")].into_iter().flatten().filter(|at| *at > 0) {
+            let text = line[at..].trim_ascii();
+            if is_too_much(text) {
+                self.flood();
+                return Vec::new();
+            }
+            let answer = json::read(text).filter(|read| read.value.get("method").is_none());
+            let message = answer.and_then(|read| self.message(read.value));
+            if let Some(message) = message {
+                return vec![message];
+            }
+        }
+        Vec::new()
     }
 
     fn read(&self, text: &[u8]) -> Vec<RxJsonRpcMessage<RoleClient>> {
@@ -156,6 +186,12 @@ impl Kept {
             return serde_json::from_value(message).ok();
         }
         let id: RequestId = serde_json::from_value(fields.get("id")?.clone()).ok()?;
+        // Some write both, and null for the one that there is not.
+        if fields.get("error").is_some_and(Value::is_null) {
+            fields.shift_remove("error");
+        } else if fields.contains_key("error") {
+            fields.shift_remove("result");
+        }
         if let Some(error) = fields.get_mut("error") {
             self.note(&error["data"]["supported"]);
             *error = tidy(error);
@@ -250,6 +286,34 @@ mod tests {
         assert_eq!(kept.take(&RequestId::Number(1)), Some(Answer::Came(json!({"a": 1}))));
         assert_eq!(kept.take(&RequestId::Number(2)), Some(Answer::Came(json!({"b": 1}))));
         assert_eq!(kept.noise(), 0);
+    }
+
+    #[test]
+    fn an_error_that_is_null_is_none() {
+        let kept = waiting(&[1, 2]);
+        let result = kept.understand(br#"{"jsonrpc":"2.0","id":1,"error":null,"result":{"a":1}}"#);
+        assert!(matches!(result[0], JsonRpcMessage::Response(_)));
+        assert_eq!(kept.take(&RequestId::Number(1)), Some(Answer::Came(json!({"a": 1}))));
+        let error = kept.understand(br#"{"jsonrpc":"2.0","id":2,"result":null,"error":{"code":1,"message":"m"}}"#);
+        assert!(matches!(error[0], JsonRpcMessage::Error(_)));
+        assert!(kept.understand(br#"{"jsonrpc":"2.0","id":2,"error":null}"#).is_empty());
+    }
+
+    #[test]
+    fn an_answer_is_found_behind_chatter_on_its_line() {
+        let lines = [
+            "\u{1b}[32mINFO\u{1b}[0m {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"a\":1}}",
+            "INFO { \"id\": 1, \"jsonrpc\": \"2.0\", \"result\": {\"a\": 1} }\r\n",
+            "{level} x {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"a\":1}}",
+        ];
+        for line in lines {
+            let kept = waiting(&[1]);
+            assert_eq!(kept.understand(line.as_bytes()).len(), 1, "{line}");
+            assert_eq!((kept.take(&RequestId::Number(1)), kept.noise()), (Some(Answer::Came(json!({"a": 1}))), 1));
+        }
+        let kept = waiting(&[1]);
+        let log = r#"DEBUG read {"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        assert_eq!((kept.understand(log.as_bytes()).len(), kept.noise()), (0, 1));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod client;
 mod complaints;
+mod cursor;
 mod given;
 mod handshake;
 mod hiding;
@@ -12,6 +13,7 @@ mod package;
 mod passing;
 mod remote;
 mod runner;
+mod secrets;
 mod wire;
 mod world;
 
@@ -46,7 +48,8 @@ pub use ladder::RetryLadder;
 pub use passing::PassingInstalls;
 
 use handshake::{Greeting, each_once, greet, refused, server_info};
-use runner::{Behind, Runner, Secrets};
+use runner::{Behind, Runner};
+use secrets::Secrets;
 use wire::{Caps, Wire};
 use world::{World, placed};
 
@@ -185,7 +188,7 @@ impl CagedConnector {
     }
 
     fn secrets(&self) -> Secrets {
-        Secrets::new(self.credentials.values())
+        Secrets::new(&self.credentials)
     }
 
     /// A failure in words that hold no credential.

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use mcpmill_core::{
     edge::{ProcessEnd, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner},
-    json::is_cut,
+    json::why_cut,
     record::{ToolDraft, ToolResult},
     text::{clipped, shown},
 };
@@ -25,8 +25,10 @@ use super::{
     ServerLimits,
     client::Client,
     complaints::Complaints,
+    cursor,
     kept::{Answer, Kept},
     remote::{Fault, Link},
+    secrets::Secrets,
 };
 use crate::cage::Running;
 
@@ -201,25 +203,6 @@ impl Runner {
     }
 }
 
-/// Values of credentials, kept to be recognised where a server repeats them.
-#[derive(Default)]
-pub(super) struct Secrets(Vec<String>);
-
-impl Secrets {
-    /// Those long enough to mean something.
-    pub(super) fn new<'a>(values: impl Iterator<Item = &'a String>) -> Self {
-        let mut values: Vec<String> = values.filter(|value| value.len() > 5).cloned().collect();
-        // A value that holds another one goes first.
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        Self(values)
-    }
-
-    /// `text` without them.
-    pub(super) fn out_of(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "[secret]"))
-    }
-}
-
 /// A bound of the cage in words.
 pub(super) fn too_much(end: ProcessEnd) -> &'static str {
     match end {
@@ -247,7 +230,12 @@ impl ToolRunner for Runner {
             return Err(self.error("list tools", ToolErrorKind::TimedOut, detail));
         };
         let result = result?;
+        let cursor = cursor::read(&result["nextCursor"]);
+        if cursor.is_err() {
+            self.kept.note_odd_cursor();
+        }
         let mut page = page(result).map_err(|detail| self.error("list tools", ToolErrorKind::Protocol, detail))?;
+        page.next_cursor = cursor.unwrap_or_default();
         if let Behind::Web(link) = &self.behind {
             let (tools, refused) = (&mut page.tools, &mut page.refused);
             tools.retain(|tool| match link.mirror(&tool.name, &tool.input_schema) {
@@ -284,7 +272,9 @@ impl ToolRunner for Runner {
     fn oddities(&self) -> Vec<String> {
         let noted =
             [("stdout_noise", self.kept.noise(), "lines"), ("mended", self.kept.mended(), "messages with broken characters")];
-        noted.iter().filter(|(_, count, _)| *count > 0).map(|(what, count, of)| format!("{what}: {count} {of}")).collect()
+        let counted = noted.iter().filter(|(_, count, _)| *count > 0).map(|(what, count, of)| format!("{what}: {count} {of}"));
+        let cursor = (self.kept.odd_cursors() > 0).then(|| "pagination: a cursor that is neither text nor number".to_owned());
+        counted.chain(cursor).collect()
     }
 
     async fn close(mut self: Box<Self>) {
@@ -309,8 +299,6 @@ fn page(mut result: Value) -> Result<ToolPage, String> {
             Err(why) => page.refused.push(why),
         }
     }
-    // An empty cursor is read as the end: servers in use mean that by it.
-    page.next_cursor = result["nextCursor"].as_str().filter(|cursor| !cursor.is_empty()).map(str::to_owned);
     Ok(page)
 }
 
@@ -320,8 +308,8 @@ fn draft(mut tool: Value) -> Result<ToolDraft, String> {
         return Err("a tool without a name".to_owned());
     };
     let refused = |why: &str| Err(format!("`{}` {why}", shown(&name, 80)));
-    if is_cut(&tool) {
-        return refused("is nested too deeply");
+    if let Some(why) = why_cut(&tool) {
+        return refused(why);
     }
     let mut part = |key: &str| tool.get_mut(key).map(Value::take).filter(|value| !value.is_null());
     // Absent in no server that was seen; a tool without one takes anything.
@@ -361,19 +349,18 @@ mod tests {
     #[test]
     fn drafts_are_verbatim() {
         let tool = r#"{"annotations":{"z":1,"readOnlyHint":true},"description":"d","name":"n","inputSchema":{"type":"object","b":{"z":1,"a":[]}},"outputSchema":null,"extra":1}"#;
-        let page = page(json!({"tools": [serde_json::from_str::<Value>(tool).unwrap()], "nextCursor": "2"})).unwrap();
+        let page = page(json!({"tools": [serde_json::from_str::<Value>(tool).unwrap()]})).unwrap();
         let draft = &page.tools[0];
         assert_eq!(draft.annotations.as_ref().unwrap().to_string(), r#"{"z":1,"readOnlyHint":true}"#);
         assert_eq!(draft.input_schema.to_string(), r#"{"type":"object","b":{"z":1,"a":[]}}"#);
-        assert_eq!((draft.output_schema.as_ref(), page.next_cursor.as_deref()), (None, Some("2")));
+        assert_eq!(draft.output_schema, None);
     }
 
     #[test]
     fn results_that_are_none_are_refused() {
         assert!(page(json!({})).is_err());
-        let page_of_bad =
-            page(json!({"tools": [{}, 7, {"name": "a", "inputSchema": 1}, {"name": "b"}], "nextCursor": ""})).unwrap();
-        assert_eq!((page_of_bad.tools.len(), page_of_bad.next_cursor), (1, None));
+        let page_of_bad = page(json!({"tools": [{}, 7, {"name": "a", "inputSchema": 1}, {"name": "b"}]})).unwrap();
+        assert_eq!(page_of_bad.tools.len(), 1);
         assert_eq!(page_of_bad.refused[1..], ["a tool without a name", "`a` has an input schema that is none"]);
         assert!(page(json!("x")).is_err());
         assert!(tool_result(json!({})).is_err());

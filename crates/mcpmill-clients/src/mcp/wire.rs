@@ -15,7 +15,7 @@ use tokio::{
     sync::Mutex as AsyncMutex,
 };
 
-use super::kept::Kept;
+use super::{cursor::written, kept::Kept};
 
 /// What a server may print to its standard output.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,8 @@ impl<R: AsyncRead + Unpin, W> Wire<R, W> {
         loop {
             let available = self.lines.fill_buf().await.ok()?;
             if available.is_empty() {
-                return None;
+                // The last line may have no end.
+                return Some(std::mem::take(&mut self.line)).filter(|line| !line.is_empty());
             }
             let end = available.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(available.len(), |at| at + 1);
@@ -79,7 +80,7 @@ where
         self.kept.expect(&item);
         let writer = Arc::clone(&self.writer);
         async move {
-            let mut line = serde_json::to_vec(&item)?;
+            let mut line = written(&item)?;
             line.push(b'\n');
             let mut writer = writer.lock().await;
             let writer = writer.as_mut().ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the server was closed"))?;
@@ -143,6 +144,14 @@ mod tests {
             assert!(matches!(message, JsonRpcMessage::Response(response) if response.id == RequestId::Number(id)));
         }
         assert_eq!(kept.noise(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_last_line_without_end_counts() {
+        let (mut wire, kept) = wire("x\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}", WIDE);
+        assert!(matches!(wire.receive().await, Some(JsonRpcMessage::Response(_))));
+        assert!(wire.receive().await.is_none());
+        assert_eq!(kept.noise(), 1);
     }
 
     #[tokio::test]

@@ -49,6 +49,8 @@ def tools(request):
         answer(request, {"tools": [{**TOOL, "name": f"tool_{cursor}"}], "nextCursor": str(int(cursor or 0) + 1)})
     elif MODE == "endless":
         answer(request, {"tools": [TOOL], "nextCursor": "again"})
+    elif MODE == "liar" and cursor == 7:
+        answer(request, {"tools": [{**TOOL, "name": "after 7"}], "nextCursor": {"page": 8}})
     elif MODE == "liar":
         answer(request, {"tools": [{**TOOL, "inputSchema": "none"}], "nextCursor": 7})
     elif MODE == "noise":

@@ -157,13 +157,19 @@ async fn serve(mut stream: TcpStream, mode: &str, elsewhere: &str, log: &Mutex<V
     log.lock().unwrap().push(asked.clone());
     let stream = &mut stream;
     let listing = asked.message["method"] == "tools/list";
-    let old = matches!(mode, "sse" | "elsewhere");
+    let old = matches!(mode, "sse" | "elsewhere" | "sse-moved");
     match (asked.method.as_str(), mode) {
         ("GET", "resumes" | "never-resumes") if asked.header("last-event-id").is_some() => resumed(stream, mode, &asked).await,
         ("GET", "slow-endpoint") => drip(stream, "text/event-stream", &"event: endpoint".repeat(99), 1, SLOW).await,
         ("GET", "asks") => event_stream(stream, mode, elsewhere, events).await,
         ("POST", "asks") if asked.message["method"] == "tools/call" => ask_aside(stream, &asked, log, events).await,
         ("POST", "asks") if asked.message["id"] == "q" => reply(stream, "202 Accepted", "text/plain", "", "").await,
+        ("GET", "sse-moved") if asked.path == "/mcp" => {
+            reply(stream, "307 Temporary Redirect", "text/plain", "Location: /deeper/sse\r\n", "").await;
+        }
+        ("POST", "sse-moved") if !asked.path.starts_with("/deeper/messages") => {
+            reply(stream, "404 Not Found", "text/plain", "", "").await;
+        }
         ("GET", _) if old => event_stream(stream, mode, elsewhere, events).await,
         ("POST", _) if old && asked.path == "/mcp" => reply(stream, "405 Method Not Allowed", "text/plain", "", "no").await,
         ("POST", _) if old => {
@@ -179,6 +185,20 @@ async fn serve(mut stream: TcpStream, mode: &str, elsewhere: &str, log: &Mutex<V
             let challenge = "WWW-Authenticate: Bearer resource_metadata=\"x\"\r\n";
             reply(stream, "401 Unauthorized", "text/plain", challenge, "secret-value-1 is wrong").await;
         }
+        (_, "busy")
+            if listing && log.lock().unwrap().iter().filter(|asked| asked.message["method"] == "tools/list").count() < 3 =>
+        {
+            reply(stream, "429 Too Many Requests", "text/plain", "Retry-After: 1\r\n", "").await;
+        }
+        (_, "busy") if log.lock().unwrap().len() == 1 => {
+            reply(stream, "503 Service Unavailable", "text/plain", "Retry-After: 0\r\n", "").await;
+        }
+        (_, "too-busy-list") if listing => {
+            reply(stream, "429 Too Many Requests", "text/plain", "Retry-After: 3600\r\n", "").await;
+        }
+        (_, "too-busy") => reply(stream, "503 Service Unavailable", "text/plain", "Retry-After: 3600\r\n", "").await,
+        (_, "curt") => reply(stream, "429 Too Many Requests", "text/plain", "", "").await,
+        (_, "locked-list") if listing => reply(stream, "403 Forbidden", "text/plain", "", "").await,
         (_, "gone") => reply(stream, "410 Gone", "text/plain", "", "").await,
         (_, "html") => reply(stream, "200 OK", "text/html; charset=utf-8", "", "<html>hello</html>").await,
         (_, "away") => {
@@ -295,7 +315,11 @@ async fn drip_head(stream: &mut TcpStream) {
 async fn event_stream(stream: &mut TcpStream, mode: &str, elsewhere: &str, events: &Stream) {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     *events.lock().unwrap() = Some(sender);
-    let place = if mode == "elsewhere" { format!("http://{elsewhere}/messages") } else { "/messages?session=1".to_owned() };
+    let place = match mode {
+        "elsewhere" => format!("http://{elsewhere}/messages"),
+        "sse-moved" => "messages?session=1".to_owned(),
+        _ => "/messages?session=1".to_owned(),
+    };
     let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: endpoint\ndata: {place}\n\n");
     stream.write_all(head.as_bytes()).await.ok();
     while let Some(text) = receiver.recv().await {

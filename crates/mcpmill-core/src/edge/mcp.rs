@@ -166,13 +166,17 @@ pub enum ToolErrorKind {
     Protocol,
     /// A limit of the cage was reached (memory, output).
     Limit,
+    /// It wants a credential, or another one.
+    NeedsCredentials,
+    /// It wants to be asked later.
+    Busy,
 }
 
 impl ToolError {
     /// Whether another try makes sense.
     pub fn class(&self) -> Class {
         match self.kind {
-            ToolErrorKind::TimedOut | ToolErrorKind::Disconnected => Class::Transient,
+            ToolErrorKind::TimedOut | ToolErrorKind::Disconnected | ToolErrorKind::Busy => Class::Transient,
             _ => Class::Permanent,
         }
     }

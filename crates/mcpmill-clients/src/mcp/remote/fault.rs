@@ -19,6 +19,14 @@ pub(in crate::mcp) enum Fault {
     /// Any other status that is no success.
     #[error("it answered with status {0}")]
     Status(u16),
+    /// 429, or 503 with a time to wait that is longer than there is.
+    #[error("it wants to be asked later: status {status}{}", after.map_or(String::new(), |s| format!(", with `Retry-After` of {s} s")))]
+    Busy {
+        /// 429 or 503.
+        status: u16,
+        /// Seconds, as far as it says.
+        after: Option<u64>,
+    },
     /// The answer is something else, in words.
     #[error("it does not speak MCP: {0}")]
     NotMcp(String),
@@ -50,7 +58,7 @@ impl Fault {
     pub(in crate::mcp) fn outcome(&self) -> HarvestOutcome {
         match self {
             Self::Refused { .. } => HarvestOutcome::NeedsCredentials,
-            Self::Status(404 | 408 | 410 | 429 | 500..) | Self::Expired | Self::Network(_) | Self::CutOff => {
+            Self::Status(404 | 408 | 410 | 500..) | Self::Busy { .. } | Self::Expired | Self::Network(_) | Self::CutOff => {
                 HarvestOutcome::LaunchFailed
             }
             Self::Late => HarvestOutcome::TimedOut,
@@ -63,7 +71,9 @@ impl Fault {
         match self {
             Self::Late => ToolErrorKind::TimedOut,
             Self::Flood => ToolErrorKind::Limit,
-            Self::Expired | Self::Network(_) | Self::CutOff | Self::Status(429 | 500..) => ToolErrorKind::Disconnected,
+            Self::Refused { .. } => ToolErrorKind::NeedsCredentials,
+            Self::Busy { .. } => ToolErrorKind::Busy,
+            Self::Expired | Self::Network(_) | Self::CutOff | Self::Status(500..) => ToolErrorKind::Disconnected,
             _ => ToolErrorKind::Protocol,
         }
     }

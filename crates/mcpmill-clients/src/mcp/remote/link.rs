@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use reqwest::{
@@ -19,16 +19,22 @@ use rmcp::{
     service::RxJsonRpcMessage,
 };
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use super::{
     events::Parser,
     fault::{Fault, network},
     mirror::Mirrored,
 };
-use crate::mcp::{
-    handshake::Era,
-    kept::{Kept, is_too_much},
+use crate::{
+    http::retry_after,
+    mcp::{
+        handshake::Era,
+        kept::{Kept, is_too_much},
+    },
 };
 
 /// Messages that wait to be taken.
@@ -37,6 +43,10 @@ const INBOX: usize = 64;
 const HOPS: usize = 3;
 /// Bytes of an error answer that are read.
 const ERROR_BYTES: usize = 64 << 10;
+/// Times a busy server is asked again.
+const PATIENCE: usize = 5;
+/// It is not asked again sooner than this.
+const BREATH: Duration = Duration::from_millis(500);
 /// Times one stream is taken up again after it broke off.
 const RESUMPTIONS: usize = 20;
 
@@ -49,6 +59,8 @@ pub(in crate::mcp) struct Bounds {
     pub(in crate::mcp) total_bytes: u64,
     /// From a request to the end of its answer.
     pub(in crate::mcp) answer: Duration,
+    /// Until when the connection has to be open.
+    pub(in crate::mcp) open_until: Instant,
 }
 
 /// A message, or the end.
@@ -145,7 +157,7 @@ impl Link {
         self.state().session.clone()
     }
 
-    /// Sends one request, following redirects on its own origin, and judges the status.
+    /// Sends one request, again after the time a busy server asks for, as far as there is so much.
     pub(super) async fn request(
         &self,
         method: Method,
@@ -153,11 +165,32 @@ impl Link {
         body: Option<Vec<u8>>,
         extra: HeaderMap,
     ) -> Result<Response, Fault> {
+        let answered = Instant::now() + self.bounds.answer;
+        let until = if self.opened.load(Ordering::Relaxed) { answered } else { answered.min(self.bounds.open_until) };
+        for tries in 0.. {
+            let response = self.request_once(&method, url, body.as_deref(), &extra).await?;
+            let after = retry_after(response.headers(), SystemTime::now());
+            let status = response.status();
+            if status != StatusCode::TOO_MANY_REQUESTS && (status != StatusCode::SERVICE_UNAVAILABLE || after.is_none()) {
+                return Ok(response);
+            }
+            let pause = after.map(|after| after.max(BREATH)).filter(|pause| tries < PATIENCE && Instant::now() + *pause < until);
+            let Some(pause) = pause else {
+                return Err(Fault::Busy { status: status.as_u16(), after: after.map(|after| after.as_secs()) });
+            };
+            drop(response);
+            tokio::time::sleep(pause).await;
+        }
+        Err(Fault::Late)
+    }
+
+    /// Sends one request, following redirects on its own origin, and judges the status.
+    async fn request_once(&self, method: &Method, url: &Url, body: Option<&[u8]>, extra: &HeaderMap) -> Result<Response, Fault> {
         let mut url = url.clone();
         for _ in 0..HOPS {
             let mut request = self.client.request(method.clone(), url.clone()).headers(self.own_headers()).headers(extra.clone());
-            if let Some(body) = &body {
-                request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+            if let Some(body) = body {
+                request = request.header(CONTENT_TYPE, "application/json").body(body.to_vec());
             }
             let response = request.send().await.map_err(network)?;
             match response.status() {

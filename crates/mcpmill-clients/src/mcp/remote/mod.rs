@@ -126,7 +126,12 @@ async fn open(
     deadline: Instant,
 ) -> Result<Runner, Tried> {
     let limits = &connector.limits;
-    let bounds = Bounds { message_bytes: limits.message_bytes, total_bytes: limits.output_bytes, answer: limits.answer };
+    let bounds = Bounds {
+        message_bytes: limits.message_bytes,
+        total_bytes: limits.output_bytes,
+        answer: limits.answer,
+        open_until: deadline,
+    };
     let place = (target.url.clone(), target.headers.clone());
     let (link, inbox) = Link::new(target.client.clone(), place, era, bounds);
     let opening = async {

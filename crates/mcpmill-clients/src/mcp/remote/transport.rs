@@ -26,7 +26,11 @@ use super::{
     fault::Fault,
     link::{Link, content_type},
 };
-use crate::mcp::handshake::{DISCOVER_VERSION, Era};
+use crate::mcp::{
+    cursor,
+    handshake::{DISCOVER_VERSION, Era},
+    secrets::base64,
+};
 
 /// Time a server has to end its session.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
@@ -61,12 +65,14 @@ impl Remote {
         if content_type(&response) != "text/event-stream" {
             return Err(Fault::NotMcp("its address gives no event stream".to_owned()));
         }
+        // A redirect may have led elsewhere on the origin, and what is relative is so to where it ended.
+        let base = response.url().clone();
         let (place, endpoint) = watch::channel(None);
         let mut readers = JoinSet::new();
         let reading = Arc::clone(&link);
         readers.spawn(async move {
             let on_endpoint = |text: &str| {
-                let url = reading.url.join(text).map_err(|_| Fault::NotMcp("its endpoint is no address".to_owned()))?;
+                let url = base.join(text).map_err(|_| Fault::NotMcp("its endpoint is no address".to_owned()))?;
                 if url.origin() != reading.url.origin() {
                     return Err(Fault::Foreign);
                 }
@@ -117,7 +123,7 @@ async fn post(link: &Arc<Link>, readers: &Mutex<JoinSet<()>>, item: &TxJsonRpcMe
         JsonRpcMessage::Request(request) => Some(request.id.clone()),
         _ => None,
     };
-    let message = serde_json::to_value(item).unwrap_or_default();
+    let message = cursor::value(item).unwrap_or_default();
     let body = message.to_string().into_bytes();
     let mut headers = standard_headers(&message, link.era);
     if let Some(tool) = called_tool(&message) {
@@ -160,7 +166,7 @@ async fn post_aside(
 ) -> Result<(), Fault> {
     let gone = |_| link.ended().unwrap_or(Fault::CutOff);
     let url = endpoint.wait_for(Option::is_some).await.map_err(gone)?.clone();
-    let body = serde_json::to_vec(item).unwrap_or_default();
+    let body = cursor::written(item).unwrap_or_default();
     let Some(url) = url else { return Err(Fault::CutOff) };
     let response = link.request(Method::POST, &url, Some(body), HeaderMap::new()).await?;
     if response.status().is_success() { Ok(()) } else { Err(link.judge(&response)) }
@@ -193,20 +199,6 @@ fn standard_headers(message: &Value, era: Era) -> HeaderMap {
 pub(super) fn header_text(text: &str) -> String {
     let plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && text.trim() == text;
     if plain && !text.starts_with("=?base64?") { text.to_owned() } else { format!("=?base64?{}?=", base64(text.as_bytes())) }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for part in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(part.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= part.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
 }
 
 #[cfg(test)]
