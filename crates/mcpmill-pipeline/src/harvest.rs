@@ -37,6 +37,9 @@ const LARGEST_LIST: usize = 32 << 20;
 /// A cursor of more bytes is not sent back.
 const LONGEST_CURSOR: usize = 64 << 10;
 
+/// Pages in a row that may bring nothing new before a list is given up.
+const EMPTY_PAGES: usize = 5;
+
 /// Entries of a list that are no tools and are named.
 const NAMED: usize = 5;
 
@@ -100,7 +103,7 @@ pub async fn harvest(
         cx.events.note(words);
     }
     if summary.output_rows == 0 {
-        let detail = format!("none of {} servers gave a tool; their causes are in outcomes.parquet", summary.input_rows);
+        let detail = format!("none of {} servers gave a tool; their causes are in parts/*.outcomes.parquet", summary.input_rows);
         return Err(StageError::Empty { stage: cx.stage.clone(), detail });
     }
     Ok(summary)
@@ -215,8 +218,9 @@ async fn visit_once(
     match connector.connect(server, world).await {
         Ok(runner) => {
             let listed = list(runner.as_ref(), settings).await;
+            let died = matches!(&listed, Err(error) if error.kind == ToolErrorKind::Disconnected);
+            let listed = listed.unwrap_or_else(|error| failed(runner.as_ref(), &error));
             runner.close().await;
-            let died = listed.outcome == HarvestOutcome::LaunchFailed;
             (listed, died)
         }
         Err(ConnectError { outcome, detail, stderr, .. }) => {
@@ -233,6 +237,8 @@ struct Listing {
     too_large: usize,
     seen: HashSet<String>,
     cursors: HashSet<String>,
+    /// Pages since the last one that brought something new.
+    empty: usize,
     /// Entries that are no tools: how many, and why the first of them are none.
     refused_count: usize,
     refused: Vec<String>,
@@ -266,8 +272,9 @@ impl Listing {
             self.notes.push(format!("pagination: a cursor of {} bytes", next.len()));
             return None;
         }
-        // A page that brings nothing new may be followed by others like it for ever.
-        if (self.tools.len(), self.too_large) == before || !self.cursors.insert(next.clone()) {
+        // Pages that bring nothing new may be followed by others like them for ever, and by more tools.
+        self.empty = if (self.tools.len(), self.too_large) == before { self.empty + 1 } else { 0 };
+        if self.empty >= EMPTY_PAGES || !self.cursors.insert(next.clone()) {
             self.notes.push("pagination: non-advancing".to_owned());
             return None;
         }
@@ -291,15 +298,12 @@ impl Listing {
     }
 }
 
-async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Harvested {
+async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Result<Harvested, ToolError> {
     let mut listing = Listing::default();
     let mut cursor = None;
     let mut pages = 0;
     loop {
-        let page = match runner.list_tools(cursor.take()).await {
-            Ok(page) => page,
-            Err(error) => return failed(runner, &error),
-        };
+        let page = runner.list_tools(cursor.take()).await?;
         pages += 1;
         cursor = listing.take(page);
         if listing.tools.len() > settings.max_tools {
@@ -324,16 +328,18 @@ async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Harvested 
         listing.notes.push(WITH_NETWORK.to_owned());
     }
     let (detail, tools) = listing.detail(runner.oddities());
-    Harvested { outcome, detail, stderr: None, info: runner.info().clone(), tools }
+    Ok(Harvested { outcome, detail, stderr: None, info: runner.info().clone(), tools })
 }
 
 fn failed(runner: &dyn ToolRunner, error: &ToolError) -> Harvested {
     let outcome = match error.kind {
         ToolErrorKind::TimedOut => HarvestOutcome::TimedOut,
-        ToolErrorKind::Disconnected => HarvestOutcome::LaunchFailed,
+        ToolErrorKind::Disconnected | ToolErrorKind::Busy => HarvestOutcome::LaunchFailed,
+        ToolErrorKind::NeedsCredentials => HarvestOutcome::NeedsCredentials,
         _ => HarvestOutcome::Protocol,
     };
-    Harvested { outcome, detail: Some(error.to_string()), stderr: None, info: runner.info().clone(), tools: Vec::new() }
+    let detail = [error.to_string()].into_iter().chain(runner.oddities()).collect::<Vec<_>>().join("; ");
+    Harvested { outcome, detail: Some(detail), stderr: None, info: runner.info().clone(), tools: Vec::new() }
 }
 
 /// What a server that cannot be started here is taken for: its tools as they were recorded, when the settings say so.
@@ -423,8 +429,16 @@ mod tests {
 
         let mut empty = Listing::default();
         assert_eq!(empty.take(page(&["a"], "1")).as_deref(), Some("1"));
-        assert_eq!(empty.take(page(&[], "2")), None);
-        assert_eq!(empty.notes, ["pagination: non-advancing"]);
+        for n in 2..6 {
+            assert_eq!(empty.take(page(&[], &n.to_string())), Some(n.to_string()));
+        }
+        // Tools may come after empty pages; then it all begins again.
+        assert_eq!(empty.take(page(&["b"], "6")).as_deref(), Some("6"));
+        for n in 7..11 {
+            assert!(empty.take(page(&["a"], &n.to_string())).is_some());
+        }
+        assert_eq!(empty.take(page(&[], "11")), None);
+        assert_eq!((empty.notes.as_slice(), empty.tools.len()), (["pagination: non-advancing".to_owned()].as_slice(), 2));
 
         let mut long = Listing::default();
         assert_eq!(long.take(page(&["a"], &"x".repeat(LONGEST_CURSOR + 1))), None);
