@@ -1,7 +1,9 @@
 //! Harvest: start every server, list its tools page by page, keep them verbatim.
 
+mod listing;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,10 +11,9 @@ use std::{
 };
 
 use mcpmill_core::{
-    canonical::content_hash,
     drive::{Context, Done, Pace, Sink, StageError, drive},
     edge::{
-        ConnectError, Connector, ExchangeError, ExchangeKind, Network, Recorder, ServerInfo, ToolError, ToolErrorKind, ToolPage,
+        ConnectError, Connector, ExchangeError, ExchangeKind, Network, Recorder, ServerInfo, ToolError, ToolErrorKind,
         ToolRunner, WorldSpec,
     },
     event::Summary,
@@ -25,23 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::listed;
-
-/// Bytes of a tool as JSON. Of 13,000 real tools one is larger (112 KB); a tool
-/// stands in every row that offers it.
-const LARGEST_TOOL: usize = 100_000;
-
-/// Bytes of one server's tools as JSON that are kept. The largest of 173 servers has 1.1 MB; this bounds what
-/// is held while a list comes, page after page.
-const LARGEST_LIST: usize = 32 << 20;
-
-/// A cursor of more bytes is not sent back.
-const LONGEST_CURSOR: usize = 64 << 10;
-
-/// Pages in a row that may bring nothing new before a list is given up.
-const EMPTY_PAGES: usize = 5;
-
-/// Entries of a list that are no tools and are named.
-const NAMED: usize = 5;
+use listing::Listing;
 
 /// What an outcome says of a server that ran with the network.
 const WITH_NETWORK: &str = "network: full";
@@ -103,7 +88,11 @@ pub async fn harvest(
         cx.events.note(words);
     }
     if summary.output_rows == 0 {
-        let detail = format!("none of {} servers gave a tool; their causes are in parts/*.outcomes.parquet", summary.input_rows);
+        let stage = &cx.stage;
+        let detail = format!(
+            "none of {} servers gave a tool; their causes are in `{stage}/parts` and in the run's events.jsonl",
+            summary.input_rows
+        );
         return Err(StageError::Empty { stage: cx.stage.clone(), detail });
     }
     Ok(summary)
@@ -229,75 +218,6 @@ async fn visit_once(
     }
 }
 
-/// What a list has brought so far.
-#[derive(Default)]
-struct Listing {
-    tools: Vec<ToolDraft>,
-    bytes: usize,
-    too_large: usize,
-    seen: HashSet<String>,
-    cursors: HashSet<String>,
-    /// Pages since the last one that brought something new.
-    empty: usize,
-    /// Entries that are no tools: how many, and why the first of them are none.
-    refused_count: usize,
-    refused: Vec<String>,
-    notes: Vec<String>,
-}
-
-impl Listing {
-    /// Takes a page; the cursor to go on with, when that makes sense.
-    fn take(&mut self, page: ToolPage) -> Option<String> {
-        let before = (self.tools.len(), self.too_large);
-        for tool in page.tools {
-            let bytes = serde_json::to_string(&tool).map_or(0, |text| text.len());
-            if bytes > LARGEST_TOOL {
-                self.too_large += 1;
-                continue;
-            }
-            if self.bytes + bytes > LARGEST_LIST {
-                self.notes.push(format!("more than {LARGEST_LIST} bytes of tools, the rest was cut off"));
-                return None;
-            }
-            if self.seen.insert(content_hash(&tool)) {
-                self.bytes += bytes;
-                self.tools.push(tool);
-            }
-        }
-        let named = NAMED.saturating_sub(self.refused.len());
-        self.refused_count += page.refused.len();
-        self.refused.extend(page.refused.into_iter().take(named));
-        let next = page.next_cursor.filter(|cursor| !cursor.is_empty())?;
-        if next.len() > LONGEST_CURSOR {
-            self.notes.push(format!("pagination: a cursor of {} bytes", next.len()));
-            return None;
-        }
-        // Pages that bring nothing new may be followed by others like them for ever, and by more tools.
-        self.empty = if (self.tools.len(), self.too_large) == before { self.empty + 1 } else { 0 };
-        if self.empty >= EMPTY_PAGES || !self.cursors.insert(next.clone()) {
-            self.notes.push("pagination: non-advancing".to_owned());
-            return None;
-        }
-        Some(next)
-    }
-
-    fn detail(mut self, oddities: Vec<String>) -> (Option<String>, Vec<ToolDraft>) {
-        if !self.refused.is_empty() {
-            let more = if self.refused_count > self.refused.len() { ", …" } else { "" };
-            self.notes.push(format!(
-                "{} entries of its list are no tools: {}{more}",
-                self.refused_count,
-                self.refused.join(", ")
-            ));
-        }
-        if self.too_large > 0 {
-            self.notes.push(format!("{} tools of more than {LARGEST_TOOL} bytes are left out", self.too_large));
-        }
-        self.notes.extend(oddities);
-        ((!self.notes.is_empty()).then(|| self.notes.join("; ")), self.tools)
-    }
-}
-
 async fn list(runner: &dyn ToolRunner, settings: &HarvestSettings) -> Result<Harvested, ToolError> {
     let mut listing = Listing::default();
     let mut cursor = None;
@@ -403,78 +323,10 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32, compared: &Co
 
 #[cfg(test)]
 mod tests {
+    use mcpmill_core::edge::ToolPage;
     use serde_json::Value;
 
-    use super::*;
-
-    fn page(names: &[&str], next: &str) -> ToolPage {
-        let tool = |name: &&str| ToolDraft {
-            name: (*name).to_owned(),
-            title: None,
-            description: None,
-            input_schema: json!({"type": "object"}),
-            output_schema: None,
-            annotations: None,
-        };
-        ToolPage { tools: names.iter().map(tool).collect(), next_cursor: Some(next.to_owned()), refused: Vec::new() }
-    }
-
-    #[test]
-    fn cursors_that_stick_end_the_list() {
-        let mut stuck = Listing::default();
-        assert_eq!(stuck.take(page(&["a", "b"], "8")).as_deref(), Some("8"));
-        assert_eq!(stuck.take(page(&["a", "b"], "8")), None);
-        let (detail, tools) = stuck.detail(vec!["stdout_noise: 2 lines".to_owned()]);
-        assert_eq!((detail.as_deref(), tools.len()), (Some("pagination: non-advancing; stdout_noise: 2 lines"), 2));
-
-        let mut empty = Listing::default();
-        assert_eq!(empty.take(page(&["a"], "1")).as_deref(), Some("1"));
-        for n in 2..6 {
-            assert_eq!(empty.take(page(&[], &n.to_string())), Some(n.to_string()));
-        }
-        // Tools may come after empty pages; then it all begins again.
-        assert_eq!(empty.take(page(&["b"], "6")).as_deref(), Some("6"));
-        for n in 7..11 {
-            assert!(empty.take(page(&["a"], &n.to_string())).is_some());
-        }
-        assert_eq!(empty.take(page(&[], "11")), None);
-        assert_eq!((empty.notes.as_slice(), empty.tools.len()), (["pagination: non-advancing".to_owned()].as_slice(), 2));
-
-        let mut long = Listing::default();
-        assert_eq!(long.take(page(&["a"], &"x".repeat(LONGEST_CURSOR + 1))), None);
-        assert_eq!(long.notes, ["pagination: a cursor of 65537 bytes"]);
-
-        let mut last = Listing::default();
-        assert_eq!(last.take(page(&["a"], "")), None);
-        assert_eq!(last.detail(Vec::new()).0, None);
-    }
-
-    #[test]
-    fn what_is_no_tool_is_named() {
-        let mut listing = Listing::default();
-        let refused = (0..7).map(|n| format!("`{n}`")).collect();
-        listing.take(ToolPage { refused, next_cursor: None, ..page(&["a"], "") });
-        let (detail, tools) = listing.detail(Vec::new());
-        assert_eq!(detail.unwrap(), "7 entries of its list are no tools: `0`, `1`, `2`, `3`, `4`, …");
-        assert_eq!(tools.len(), 1);
-    }
-
-    #[test]
-    fn lists_have_a_bound_in_bytes() {
-        let large = |name: &str, bytes: usize| {
-            let tool = ToolDraft { description: Some("x".repeat(bytes)), ..page(&[name], "").tools.remove(0) };
-            ToolPage { tools: vec![tool], next_cursor: Some(name.to_owned()), refused: Vec::new() }
-        };
-        let mut listing = Listing::default();
-        assert!(listing.take(large("too-large", LARGEST_TOOL)).is_some());
-        let pages = (0..1000).take_while(|n| listing.take(large(&n.to_string(), LARGEST_TOOL - 200)).is_some()).count();
-        assert_eq!(pages, LARGEST_LIST / LARGEST_TOOL);
-        let (detail, tools) = listing.detail(Vec::new());
-        let detail = detail.unwrap();
-        assert!(detail.contains("bytes of tools, the rest was cut off"), "{detail}");
-        assert!(detail.ends_with("; 1 tools of more than 100000 bytes are left out"), "{detail}");
-        assert_eq!(tools.len(), pages);
-    }
+    use super::{listing::tests::page, *};
 
     #[test]
     fn deep_schemas_become_tools_on_a_small_stack() {
@@ -585,5 +437,71 @@ mod tests {
         tools[2].input_schema = json!({"type": "strng"});
         let told = schema_faults(&tools).unwrap();
         assert!(told.starts_with("2 tools have invalid schemas: `bad`: ") && told.contains("`worse`: "), "{told}");
+    }
+
+    /// Starts servers that fail to list in one way; how often it did.
+    struct Failing(ToolErrorKind, AtomicUsize);
+
+    struct Fails(ToolErrorKind, ServerInfo);
+
+    #[async_trait::async_trait]
+    impl ToolRunner for Fails {
+        fn info(&self) -> &ServerInfo {
+            &self.1
+        }
+
+        async fn list_tools(&self, _: Option<String>) -> Result<ToolPage, ToolError> {
+            Err(ToolError { server: "s".into(), action: "list tools".into(), kind: self.0, detail: "no".into() })
+        }
+
+        async fn call_tool(
+            &self,
+            _: &str,
+            _: &serde_json::Map<String, Value>,
+        ) -> Result<mcpmill_core::record::ToolResult, ToolError> {
+            unreachable!("a harvest calls nothing")
+        }
+
+        fn oddities(&self) -> Vec<String> {
+            vec!["stdout_noise: 3 lines".to_owned()]
+        }
+
+        async fn close(self: Box<Self>) {}
+    }
+
+    #[async_trait::async_trait]
+    impl Connector for Failing {
+        async fn connect(&self, _: &ServerRecord, _: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(Fails(self.0, ServerInfo::default())))
+        }
+    }
+
+    #[tokio::test]
+    async fn failures_are_told_with_what_was_odd_and_only_deaths_are_visited_again() {
+        for (kind, reason, visits) in [
+            (ToolErrorKind::Disconnected, "launch-failed", 2),
+            (ToolErrorKind::Busy, "launch-failed", 1),
+            (ToolErrorKind::NeedsCredentials, "needs-credentials", 1),
+            (ToolErrorKind::TimedOut, "timed-out", 1),
+        ] {
+            let settings = HarvestSettings {
+                concurrency: 1,
+                max_pages: 5,
+                max_tools: 5,
+                listed_tools: false,
+                worlds: Arc::default(),
+                networked: Arc::default(),
+            };
+            let failing = Arc::new(Failing(kind, AtomicUsize::default()));
+            let kept = mcpmill_testkit::Kept::default();
+            let connector: Arc<dyn Connector> = Arc::<Failing>::clone(&failing);
+            let context = mcpmill_testkit::context("2-harvest");
+            let error = harvest(vec![listed::tests::server(None)], &settings, connector, &context, &kept).await.unwrap_err();
+            assert!(error.to_string().contains("in `2-harvest/parts` and"), "{error}");
+            let outcome = kept.ends().remove(0).outcome;
+            assert_eq!((outcome.reason.as_str(), failing.1.load(Ordering::Relaxed)), (reason, visits));
+            assert!(outcome.cause.unwrap().contains("no; stdout_noise: 3 lines"));
+        }
     }
 }

@@ -172,13 +172,14 @@ async fn ended(bench: &Arc<Bench>, modes: &[&str]) -> BTreeMap<String, Ended> {
 #[tokio::test]
 async fn lists_that_do_not_end_are_ended() {
     let bench = Bench::new(String::new(), 60, 60).await;
-    let modes = ["many-tools", "huge-page", "stuck-cursor", "cycling-cursors", "empty-pages", "endless-pages"];
+    let modes = ["many-tools", "huge-page", "stuck-cursor", "cycling-cursors", "empty-pages", "endless-pages", "sparse-pages"];
     let ends = ended(&bench, &modes).await;
     ends["many-tools"].kept(TOOLS, "more than 10000 tools, the rest was cut off");
     ends["huge-page"].kept(TOOLS, "more than 10000 tools, the rest was cut off");
     ends["stuck-cursor"].kept(2, "pagination: non-advancing");
     ends["cycling-cursors"].kept(4, "pagination: non-advancing");
     ends["empty-pages"].kept(1, "pagination: non-advancing");
+    ends["sparse-pages"].kept(3, "");
     ends["endless-pages"].kept(PAGES, "more than 150 pages of tools, the rest was cut off");
 }
 
@@ -188,7 +189,19 @@ async fn odd_answers_are_understood_as_far_as_they_can_be() {
     listener.set_nonblocking(true).unwrap();
     let elsewhere = format!("http://{}/schema.json", listener.local_addr().unwrap());
     let bench = Bench::new(elsewhere.clone(), 60, 6).await;
-    let modes = ["deep", "refers", "broken-text", "batch", "other-ids", "text-ids", "answers-twice", "complains"];
+    let modes = [
+        "deep",
+        "refers",
+        "broken-text",
+        "batch",
+        "other-ids",
+        "text-ids",
+        "answers-twice",
+        "complains",
+        "odd-numbers",
+        "says-before",
+        "no-last-end",
+    ];
     let ends = ended(&bench, &modes).await;
     ends["deep"].kept(1, "");
     assert_eq!(ends["deep"].schema("deep"), format!("{}{{}}{}", r#"{"items":"#.repeat(300), "}".repeat(300)));
@@ -205,6 +218,9 @@ async fn odd_answers_are_understood_as_far_as_they_can_be() {
     }
     ends["answers-twice"].kept(1, "");
     assert_eq!(ends["answers-twice"].tools[0].name, "first");
+    ends["odd-numbers"].kept(1, "3 entries of its list are no tools: `odd_0` holds a number that cannot be kept");
+    ends["says-before"].kept(1, "stdout_noise: 1 lines");
+    ends["no-last-end"].kept(1, "");
     ends["other-ids"].failed("timed-out", "no answer within 6 s");
 }
 

@@ -57,6 +57,9 @@ def page(request, cursor):
         return {"tools": [tool(f"t{time.monotonic_ns()}")], "nextCursor": str((n + 1) % 3)}
     if MODE == "empty-pages":
         return {"tools": [tool("a")] if n == 0 else [], "nextCursor": str(n + 1)}
+    if MODE == "sparse-pages":
+        # Pages of which a filter left nothing.
+        return {"tools": [tool(f"tool_{n}")] if n in (0, 4, 8) else [], **({"nextCursor": n + 1} if n < 8 else {})}
     if MODE == "endless-pages":
         return {"tools": [tool(f"tool_{n}")], "nextCursor": str(n + 1)}
     return None
@@ -72,6 +75,16 @@ def odd_lists(request):
     elif MODE == "broken-text":
         raw_answer(request, b'{"name":"bytes","description":"\xff\xfe","inputSchema":{}},'
                    b'{"name":"surrogate","description":"a\\ud800b","inputSchema":{}}')
+    elif MODE == "odd-numbers":
+        odd = ["1e400", "NaN", "9" * 401]
+        listed = ['{"name":"odd_%d","inputSchema":{"maximum":%s}}' % (n, number) for n, number in enumerate(odd)]
+        raw_answer(request, ",".join(listed + [json.dumps(tool("a"))]))
+    elif MODE == "says-before":
+        write("\x1b[32mINFO\x1b[0m answers: ")
+        send({"id": request["id"], "error": None, "result": {"tools": [tool("a")]}})
+    elif MODE == "no-last-end":
+        write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"tools": [tool("a")]}}))
+        os._exit(0)
     elif MODE == "batch":
         log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
         write(json.dumps([log, {"jsonrpc": "2.0", "id": request["id"], "result": {"tools": [tool("a")]}}]) + "\n")
