@@ -130,6 +130,7 @@ fn in_words(error: &ClientInitializeError, era: Era) -> String {
 fn oddity(result: &Value) -> &'static str {
     let server = &result["serverInfo"];
     match result {
+        _ if !result.is_object() => "it is no object",
         _ if !result["protocolVersion"].is_string() => "`protocolVersion` is no text",
         _ if !result["capabilities"].is_object() => "`capabilities` is no object",
         _ if !server.is_object() => "`serverInfo` is no object",
@@ -205,6 +206,7 @@ mod tests {
     fn odd_answers_are_told_in_words() {
         let info = json!({"name": "n", "version": "1"});
         let cases = [
+            (json!("hello"), "it is no object"),
             (json!({"capabilities": {}, "serverInfo": info}), "`protocolVersion` is no text"),
             (json!({"protocolVersion": "2025-06-18", "capabilities": [], "serverInfo": info}), "`capabilities` is no object"),
             (json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": "n 1"}), "`serverInfo` is no object"),

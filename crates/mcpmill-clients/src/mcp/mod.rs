@@ -257,9 +257,10 @@ impl CagedConnector {
             confined.binds = made.map_err(|e| broken(format!("its package cannot be made writable: {e}")))?;
         }
         let cage = self.cage.clone().with_disk_bytes(self.limits.disk_bytes);
+        let secrets = Arc::new(self.secrets());
         let mut running = cage.spawn(&confined, Input::Pipe).await.map_err(|e| broken(e.to_string()))?;
         running.hold(world.into_folder());
-        let complaints = Complaints::of(running.stderr.take());
+        let complaints = Complaints::of(running.stderr.take(), Arc::clone(&secrets));
         let (Some(stdout), Some(stdin)) = (running.stdout.take(), running.stdin.take()) else {
             return Err(broken("its streams are not open".to_owned()));
         };
@@ -269,7 +270,7 @@ impl CagedConnector {
             Ok(Ok(Greeting { service, info })) => {
                 let (transport, network) = ("stdio".to_owned(), spec.network);
                 let info = ServerInfo { transport, network, ..server_info(&info, era, &kept) };
-                let (server, limits, secrets) = (program.name.clone(), self.limits, Arc::new(self.secrets()));
+                let (server, limits) = (program.name.clone(), self.limits);
                 let behind = Behind::Process { running: Box::new(running), complaints };
                 Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })
             }

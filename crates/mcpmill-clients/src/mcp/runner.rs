@@ -107,7 +107,10 @@ impl Runner {
     async fn failure(&self, action: &str, error: ServiceError) -> ToolError {
         match error {
             ServiceError::McpError(error) => {
-                let data = error.data.map(|data| format!(" ({})", clipped(&data.to_string(), 2000))).unwrap_or_default();
+                let data = error
+                    .data
+                    .map(|data| format!(" ({})", clipped(&self.secrets.out_of(&data.to_string()), 2000)))
+                    .unwrap_or_default();
                 self.error(action, ToolErrorKind::Rpc(i64::from(error.code.0)), format!("{}{data}", error.message))
             }
             ServiceError::Timeout { .. } => self.lost(action, &Fault::Late),
