@@ -1,11 +1,16 @@
 //! What secrets look like: the one list for all that must not keep them or hand them on.
 
+mod names;
+
 use std::{borrow::Cow, sync::LazyLock};
 
-use regex::{Regex, RegexSet};
+pub use names::{is_placeholder, is_secret_member, is_secret_option, names_a_secret};
+use regex::{Captures, Regex, RegexSet};
 
 /// What stands in place of a secret.
 pub const REDACTED: &str = "<redacted>";
+/// Bytes of an encoded text that are looked into.
+const LOOKED_INTO: usize = 120;
 
 /// A shape of secrets. Of what it finds the first group stays: it names the secret and is none.
 struct Shape {
@@ -15,17 +20,32 @@ struct Shape {
     /// Whether what looks like this is hardly ever anything else. The others (a mail address, a value after a
     /// name) are cut out where nobody misses them, but are no reason to refuse a whole file.
     certain: bool,
+    /// What a pattern alone cannot tell.
+    real: fn(&Found<'_>) -> bool,
+}
+
+/// What a pattern found.
+struct Found<'a> {
+    /// What names it.
+    before: &'a str,
+    value: &'a str,
+    /// The rest of the text.
+    after: &'a str,
 }
 
 const fn certain(name: &'static str, pattern: &'static str) -> Shape {
-    Shape { name, pattern, certain: true }
+    Shape { name, pattern, certain: true, real: |_| true }
 }
 
 const fn likely(name: &'static str, pattern: &'static str) -> Shape {
-    Shape { name, pattern, certain: false }
+    Shape { name, pattern, certain: false, real: |_| true }
 }
 
-const SHAPES: [Shape; 16] = [
+const fn checked(name: &'static str, pattern: &'static str, real: fn(&Found<'_>) -> bool) -> Shape {
+    Shape { name, pattern, certain: false, real }
+}
+
+const SHAPES: [Shape; 21] = [
     certain("a bearer token", r"(?i)(\bbearer\s+)[a-z0-9._~+/=-]{16,}"),
     certain("a key that begins with `sk-`", r"(\b)sk-[A-Za-z0-9_-]{16,}"),
     certain("a key of a payment service", r"(\b)(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"),
@@ -40,8 +60,9 @@ const SHAPES: [Shape; 16] = [
     certain("a key that begins with `AIza`", r"(\b)AIza[0-9A-Za-z_-]{30,}"),
     certain("a JSON web token", r"(\b)eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){2}"),
     certain("a private key", r"(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"),
-    likely("a password in an address", r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"']*:[^\s/@"']+@"#),
-    likely("a mail address", r"(?i)()[a-z0-9._%+-]+@(?:[a-z][a-z0-9-]*\.)+[a-z]{2,}\b"),
+    // Who forgets to encode an `@` in a password has several.
+    likely("a password in an address", r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"']*:[^\s/@"']+@(?:[^\s/@"'<>&,;?#]*@)*"#),
+    checked("a mail address", r"(?i)()[a-z0-9._%+-]+@(?:[a-z][a-z0-9-]*\.)+[a-z]{2,}\b", is_mailbox),
     likely(
         "a parameter of a secret's name",
         r#"(?i)([?&;](?:[a-z0-9_.-]*(?:key|token|secret|password|passwd|credential|signature)|config|auth|sig|pwd)=)[^&#\s"'{<$][^&#\s"'<]*"#,
@@ -54,6 +75,27 @@ const SHAPES: [Shape; 16] = [
         "a long value of a secret's name",
         r#"(?i)((?:key|token|secret|password|passwd|credentials?)["']?\s*[:=]\s*["']?)[A-Za-z0-9+/_-]{32,}={0,2}"#,
     ),
+    checked(
+        "credentials of a header",
+        r#"(?i)(\bauthorization["'`]?\s*[:=]\s*["'`]?(?:bearer|basic|token|apikey|digest)\s+)[^\s"'<>{}$&,;\\`)]+"#,
+        |found| !is_placeholder(found.value),
+    ),
+    checked("a short bearer token", r"(?i)(\bbearer\s+)[a-z0-9._~+/=-]{6,15}", |found| {
+        is_mixed(found.value) && !is_placeholder(found.value)
+    }),
+    checked("an encoded object", r"()ey[A-Za-z0-9](?:[A-Za-z0-9+/_-]|\\/|%2[BbFf]){17,}(?:={1,2}|(?:%3[Dd]){1,2})?", |found| {
+        is_object(found.value)
+    }),
+    checked(
+        "a value that is set under a secret's name",
+        r#"(?i)((?:^|[^a-z0-9_.-])[a-z0-9_.-]*(?:key|token|secret|pass|password|passwd|passphrase|pwd|pat|credentials?)["'`]?\s*=\s*["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#]{3,}"#,
+        is_set,
+    ),
+    checked(
+        "a value that is told under a secret's name",
+        r#"(?i)((?:^|[^a-z0-9_.-])[a-z0-9_.-]*(?:key|token|secret|pass|password|passwd|passphrase|pwd|pat|credentials?)["'`*]{0,3}\s*:\s*["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#]{3,}"#,
+        is_told,
+    ),
 ];
 
 static COMPILED: LazyLock<Vec<(&'static Shape, Regex)>> =
@@ -61,11 +103,68 @@ static COMPILED: LazyLock<Vec<(&'static Shape, Regex)>> =
 /// All shapes at once: most texts hold none.
 static ANY: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new(SHAPES.iter().map(|shape| shape.pattern)).ok());
 
-/// Whether a variable, argument or header of this name holds a secret.
-pub fn names_a_secret(name: &str) -> bool {
-    let name = name.to_uppercase().replace('-', "_");
-    let parts = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTHORIZATION", "COOKIE"];
-    parts.iter().any(|word| name.contains(word)) || name.split('_').any(|word| matches!(word, "PAT" | "PWD" | "AUTH" | "DSN"))
+/// `git@host:path` and `ssh://git@host/path` are addresses of repositories.
+fn is_mailbox(found: &Found<'_>) -> bool {
+    !(found.value.starts_with("git@") && found.after.starts_with([':', '/']))
+}
+
+/// Whether it has digits and letters, as words have not.
+fn is_mixed(value: &str) -> bool {
+    value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_ascii_alphabetic())
+}
+
+/// The name at the end of what stands before a value.
+fn name_before(before: &str) -> &str {
+    let name = before.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    let start = name.rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))).map_or(0, |at| at + 1);
+    name.get(start..).unwrap_or(name)
+}
+
+/// `password=hunter2`, but neither `token=token`, a version (`auth-token==1.0`) nor code (`token = os.environ[…]`).
+fn is_set(found: &Found<'_>) -> bool {
+    let code = found.after.starts_with(['(', '['])
+        || ["os.", "process.", "self.", "this.", "config.", "settings.", "args.", "env."]
+            .iter()
+            .any(|start| found.value.starts_with(start));
+    is_secret_member(name_before(found.before)) && !code && !found.value.starts_with('=') && !is_placeholder(found.value)
+}
+
+/// `API_KEY: hunter2`, but not `API key: see the manual`: what is told of a secret is told in words.
+fn is_told(found: &Found<'_>) -> bool {
+    if !is_secret_member(name_before(found.before)) || is_placeholder(found.value) || found.value.starts_with("//") {
+        return false;
+    }
+    let after = found.after.trim_start_matches([' ', '\t']);
+    let last = after.is_empty() || after.starts_with(|c: char| !c.is_alphanumeric());
+    let quoted = found.before.ends_with(['"', '\'']) && found.after.starts_with(['"', '\'']);
+    let word = name_before(found.before).to_lowercase();
+    let length = found.value.len();
+    quoted
+        || (is_mixed(found.value) && (length >= 10 || (last && length >= 5)))
+        || (last && word.contains("passw") && length >= 5 && found.value.contains(|c: char| !c.is_alphabetic()))
+}
+
+/// Whether it is the beginning of a JSON object in base64.
+fn is_object(value: &str) -> bool {
+    let plain = value.replace("\\/", "/").replace("%2B", "+").replace("%2b", "+").replace("%2F", "/").replace("%2f", "/");
+    let bits = plain.bytes().take(LOOKED_INTO).map_while(|byte| {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        Some(u32::from(value))
+    });
+    let bits: Vec<u32> = bits.collect();
+    let bytes =
+        bits.chunks_exact(4).flat_map(|four| four.iter().fold(0, |sum, six| sum << 6 | six).to_be_bytes().into_iter().skip(1));
+    let decoded: Vec<u8> = bytes.collect();
+    let decoded = String::from_utf8_lossy(&decoded);
+    let member = decoded.strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
+    member.is_some_and(|rest| rest.split_once('"').map_or(rest.len() > 30, |(_, rest)| rest.trim_start().starts_with(':')))
 }
 
 /// `text` with secrets replaced by [`REDACTED`]; `None` when there are none.
@@ -74,12 +173,53 @@ pub fn redact(text: &str) -> Option<String> {
         return None;
     }
     let mut clean = Cow::Borrowed(text);
-    for (_, secret) in COMPILED.iter() {
-        if let Cow::Owned(changed) = secret.replace_all(&clean, "${1}<redacted>") {
+    for (shape, secret) in COMPILED.iter() {
+        let replaced = secret.replace_all(&clean, |found: &Captures<'_>| {
+            let (whole, before) = (found.get_match(), found.get(1).map_or("", |before| before.as_str()));
+            let seen = Found { before, value: &whole.as_str()[before.len()..], after: &clean[whole.end()..] };
+            if (shape.real)(&seen) { format!("{before}{REDACTED}") } else { whole.as_str().to_owned() }
+        });
+        if let Cow::Owned(changed) = replaced {
             clean = changed.into();
         }
     }
     (clean != text).then(|| clean.into_owned())
+}
+
+/// An address without user information and without parameters that hold secrets. What leads from page to
+/// page (`page_token`, `cursor`) stays: without it the address would be another.
+pub fn redact_url(url: &str) -> String {
+    let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
+    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
+    let mut clean = match address.split_once("://") {
+        Some((scheme, rest)) => {
+            let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+            let kept = |part: &str| if find(part).is_some() { REDACTED.to_owned() } else { part.to_owned() };
+            format!("{scheme}://{host}{}", path.split('/').map(kept).collect::<Vec<_>>().join("/"))
+        }
+        None => address.to_owned(),
+    };
+    if let Some(query) = query {
+        let kept = |pair: &str| match pair.split_once('=') {
+            Some((name, value)) if !is_placeholder(value) && (is_secret_parameter(name) || find(value).is_some()) => {
+                format!("{name}={REDACTED}")
+            }
+            _ => pair.to_owned(),
+        };
+        clean = format!("{clean}?{}", query.split('&').map(kept).collect::<Vec<_>>().join("&"));
+    }
+    match fragment {
+        Some(fragment) => format!("{clean}#{}", redact(fragment).unwrap_or_else(|| fragment.to_owned())),
+        None => clean,
+    }
+}
+
+fn is_secret_parameter(name: &str) -> bool {
+    let whole = ["config", "auth", "sig", "signature", "pwd", "key"];
+    is_secret_member(name)
+        || whole.iter().any(|word| name.eq_ignore_ascii_case(word))
+        || name.to_lowercase().ends_with("-signature")
 }
 
 /// What kind of secret `text` holds, when it is one beyond doubt.
@@ -94,6 +234,7 @@ mod tests {
     /// One of each shape, in the order of the list. Put together here, so that no scanner takes the test for a leak.
     fn planted() -> [Vec<String>; SHAPES.len()] {
         let tail = "Abcdefghij0123456789Abcdefghij0123456789";
+        let with_short = |heads: &[&str]| heads.iter().map(|head| format!("{head}x0123456789")).collect::<Vec<_>>();
         let with = |heads: &[&str]| heads.iter().map(|head| format!("{head}{tail}")).collect::<Vec<_>>();
         [
             with(&["Bearer ", "Authorization: bearer "]),
@@ -115,6 +256,18 @@ mod tests {
             vec![format!("https://h.example/mcp?api_key={tail}&x=1"), "https://h.example/?config=eyJ0123456789".to_owned()],
             vec!["secret = 0123456789abcdef01234567".to_owned()],
             with(&["api_key: ", "token=", "\"password\": \""]),
+            vec!["Authorization: Basic 0123456789".into(), "\"Authorization\": \"Bearer 0123456789\"".into()],
+            vec!["Bearer a0123456789".into()],
+            // {"key":"0123456789","a":"b"}, and one that was cut off or encoded again.
+            [
+                "eyJrZXkiOiIwMTIzNDU2Nzg5IiwiYSI6ImIifQ==",
+                "eyJrZXkiOiIwMTIzNDU2Nzg5IiwiYSI6Im",
+                "eyJrZXkiOiIwMTIzNDU2Nzg5%2FwiYSI6%2B",
+            ]
+            .map(|blob| format!("{blob}:0123456789")[..blob.len()].to_owned())
+            .to_vec(),
+            with_short(&["password=", "--token=", "DB_PASSWORD=", "clientSecret = '"]),
+            with_short(&["API_KEY: ", "password: ", "`clientSecret`: "]),
         ]
     }
 
@@ -148,8 +301,54 @@ mod tests {
     }
 
     #[test]
-    fn names_of_secrets() {
-        assert!(["ACME_TOKEN", "x-api-key", "PGPASSWORD", "GH_PAT", "SENTRY_DSN"].into_iter().all(names_a_secret));
-        assert!(["ROOT", "PATH", "MODE", "AUTHOR"].into_iter().all(|name| !names_a_secret(name)));
+    fn what_is_told_of_secrets_stays_and_secrets_go() {
+        for plain in [
+            "api key: see docs",
+            "API_KEY: required",
+            "API_KEY: YOUR_KEY",
+            "GITHUB_TOKEN: GitHub personal access token",
+            "token=<token> password=${PASSWORD} API_KEY=$KEY api_key=your-api-key token=GITHUB_TOKEN",
+            "use Authorization: Bearer <token> or Authorization: Bearer YOUR_TOKEN or Authorization: Basic auth",
+            "a bearer token, bearer authentication, Bearer OAuth2",
+            "token = os.environ['X'], password = get_password(), auth-token==1.2.3",
+            "sort_key=name, primary_key=True, max_tokens=4096, page_token=abc123",
+            "Password: optional",
+            "SECRET_KEY: a 256-bit key",
+            "keywords: mcp2024server",
+        ] {
+            assert_eq!(redact(plain), None, "{plain}");
+        }
+        for (secret, clean) in [
+            ("password=short", "password=<redacted>"),
+            ("password=pw1 ; API_KEY: short9", "password=<redacted> ; API_KEY: <redacted>"),
+            ("Authorization: Bearer shrt", "Authorization: Bearer <redacted>"),
+            ("Bearer abc123", "Bearer <redacted>"),
+            ("mysql://root:a@b@h/x", "mysql://<redacted>h/x"),
+            ("{\"apiKey\": \"x-planted\"}", "{\"apiKey\": \"<redacted>\"}"),
+        ] {
+            assert_eq!(redact(secret).as_deref(), Some(clean), "{secret}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_repositories_are_no_mailboxes() {
+        for address in ["git@github.com:acme/x.git", "git+ssh://git@github.com/acme/x.git", "ssh://git@code.example/x"] {
+            assert_eq!(redact(address), None, "{address}");
+        }
+        for mailbox in ["git@host.example", "ann@host.example:x", "ask git@host.example."] {
+            assert!(redact(mailbox).unwrap().contains(REDACTED), "{mailbox}");
+        }
+    }
+
+    #[test]
+    fn addresses_lose_their_secrets_and_still_lead_on() {
+        for (url, clean) in [
+            ("https://h.example/a?page_token=abc&cursor=eyJrZXkiOiIwMTIzNDU2Nzg5IiwiYSI6ImIifQ==", None),
+            ("https://h.example/?after=x&pageToken=y&nextToken=z#top", None),
+            ("https://u:p@h.example/a?page=2&api_key=k", Some("https://h.example/a?page=2&api_key=<redacted>")),
+            ("https://h.example/?access_token=abc", Some("https://h.example/?access_token=<redacted>")),
+        ] {
+            assert_eq!(redact_url(url), clean.unwrap_or(url));
+        }
     }
 }
