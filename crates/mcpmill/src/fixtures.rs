@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use include_dir::Dir;
 use mcpmill_core::{
     edge::{Fetch, FetchError, FetchErrorKind, FetchRequest, Page},
-    secrets::redact,
+    secrets::redact_url,
 };
 use mcpmill_pipeline::discover::{CrawlContext, Files, Listing, Marketplace};
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,7 @@ impl Fetch for Pages {
     async fn fetch(&self, request: &FetchRequest) -> Result<Page, FetchError> {
         let fail = |kind| FetchError { url: request.url.clone(), kind };
         // Addresses are saved without secrets, as pages are.
-        let saved = self.index.get(&request.url).or_else(|| self.index.get(&redact(&request.url)?));
+        let saved = self.index.get(&request.url).or_else(|| self.index.get(&redact_url(&request.url)));
         let (file, next) = match saved.ok_or_else(|| fail(FetchErrorKind::NotFound(404)))? {
             Saved::Plain(file) => (file, None),
             Saved::Linked { file, next } => (file, Some(next.clone())),

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ExchangeError, ExchangeKind, Fetch, FetchError, FetchErrorKind, FetchRequest, Page, Recorder},
-    secrets::redact,
+    secrets::redact_url,
 };
 use mcpmill_pipeline::discover::Files;
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,6 @@ impl SavedPages {
     }
 
     fn save(&self, request: &FetchRequest, page: &Page) -> io::Result<()> {
-        let clean = |text: &str| redact(text).unwrap_or_else(|| text.to_owned());
         let ending = match page.content_type.as_deref() {
             Some("application/json") => "json",
             Some("text/html") => "html",
@@ -102,11 +101,11 @@ impl SavedPages {
         // The crawler has cleaned the page itself.
         fs::write(self.folder.join(&name), &page.body)?;
         let page = match &page.next {
-            Some(next) => Saved::Linked { file: name, next: clean(next) },
+            Some(next) => Saved::Linked { file: name, next: redact_url(next) },
             None => Saved::Plain(name),
         };
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        saved.insert(clean(&request.url), page);
+        saved.insert(redact_url(&request.url), page);
         fs::write(self.folder.join(INDEX), format!("{:#}\n", json!(*saved)))
     }
 }

@@ -153,7 +153,7 @@ impl Crawler {
             caps: Caps { wire: LARGEST_ROBOTS, plain: LARGEST_ROBOTS, cut: true },
         };
         let entry = match Box::pin(self.follow(&trip)).await {
-            Ok(Answer::Document(document)) => self.entry(document),
+            Ok(Answer::Document(document)) => self.entry(document, &[]),
             Ok(_) => return Ok(Robots::closed()),
             // There is none, and so no rule.
             Err(kind) if is_absent(&kind) => Entry { url: start.into(), stored: seconds_since_1970(), ..Entry::default() },

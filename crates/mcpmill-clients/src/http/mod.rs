@@ -23,7 +23,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use mcpmill_core::edge::{Fetch, FetchError, FetchErrorKind, FetchRequest, Page};
+use mcpmill_core::{
+    edge::{Fetch, FetchError, FetchErrorKind, FetchRequest, Page},
+    secrets::redact_url,
+};
 use reqwest::{Client, ClientBuilder, Proxy, Url};
 use thiserror::Error;
 
@@ -82,8 +85,9 @@ pub struct CrawlerSettings {
     pub proxy: Option<Secret>,
     /// Values of variables that requests name as keys.
     pub keys: HashMap<String, Secret>,
-    /// What a page goes through before it is kept or handed on; `None` leaves it as it is.
-    pub clean: Option<fn(&str) -> Option<String>>,
+    /// What a page goes through before it is kept or handed on, with the pointers to what stays of it; `None`
+    /// leaves it as it is.
+    pub clean: Option<fn(&str, &[String]) -> Option<String>>,
 }
 
 impl CrawlerSettings {
@@ -185,15 +189,21 @@ impl Crawler {
                 self.cache.touch(&name).await;
                 kept.map(|entry| page_of(entry, true)).ok_or(FetchErrorKind::Status(304))
             }
-            Answer::Document(document) => self.keep(&name, kept.as_ref(), document).await,
+            Answer::Document(document) => self.keep(&name, kept.as_ref(), document, &request.keep).await,
             Answer::Moved(_) => Err(FetchErrorKind::BadUrl("it moved without end".into())),
         }
     }
 
     /// Puts a new document into the cache, unless its host does not want that.
-    async fn keep(&self, name: &str, kept: Option<&Entry>, document: Document) -> Result<Page, FetchErrorKind> {
+    async fn keep(
+        &self,
+        name: &str,
+        kept: Option<&Entry>,
+        document: Document,
+        members: &[String],
+    ) -> Result<Page, FetchErrorKind> {
         let no_store = document.no_store;
-        let entry = self.entry(document);
+        let entry = self.entry(document, members);
         let unchanged = kept.is_some_and(|kept| (&kept.body, &kept.next) == (&entry.body, &entry.next));
         if no_store {
             self.cache.remove(name).await?;
@@ -203,19 +213,19 @@ impl Crawler {
     }
 
     /// A document as it is kept and handed on: as text, and without our keys should the host echo them.
-    fn entry(&self, document: Document) -> Entry {
+    fn entry(&self, document: Document, members: &[String]) -> Entry {
         let mut body = String::from_utf8(document.body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         if body.starts_with(BYTE_ORDER_MARK) {
             body.drain(..BYTE_ORDER_MARK.len_utf8());
         }
-        if let Some(clean) = self.settings.clean.and_then(|clean| clean(&body)) {
+        if let Some(clean) = self.settings.clean.and_then(|clean| clean(&body, members)) {
             body = clean;
         }
         let scrub = |text: Option<String>| text.map(|text| self.keys.scrub(text));
         Entry {
-            url: self.keys.scrub(document.url.into()),
+            url: self.keys.scrub(redact_url(document.url.as_str())),
             content_type: scrub(document.content_type),
-            next: scrub(document.next),
+            next: scrub(document.next.as_deref().map(redact_url)),
             etag: scrub(document.etag),
             last_modified: scrub(document.last_modified),
             stored: seconds_since_1970(),

@@ -32,6 +32,10 @@ pub struct FetchRequest {
     /// Requests a minute to this host, when the marketplace asks for fewer than is usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_minute: Option<u32>,
+    /// Pointers to members of a JSON page that lead to the next one: they stay as they are. What is asked for is
+    /// the same whatever they are.
+    #[serde(skip)]
+    pub keep: Vec<String>,
 }
 
 /// A header whose value is in a variable.

@@ -176,7 +176,8 @@ impl Gathered {
                 cx.events.note(format!("{id}: {added} added, {changed} changed, {gone} gone, {unchanged} unchanged{cut}"));
                 (counts, None)
             }
-            Err(error) => {
+            Err(mut error) => {
+                error.cause = redact(&error.cause).unwrap_or(error.cause);
                 let read = listings - error.kept;
                 let kept =
                     if error.kept > 0 { format!("; {} more are as in the crawl before", error.kept) } else { String::new() };
@@ -185,7 +186,7 @@ impl Gathered {
             }
         };
         let skip = ended.as_ref().is_some_and(|e| e.is_skip() && listings == e.kept);
-        let ended = ended.map(|e| (e.reason.to_owned(), redact(&e.cause).unwrap_or(e.cause)));
+        let ended = ended.map(|e| (e.reason.to_owned(), e.cause));
         if let Some((reason, cause)) = ended.clone() {
             self.ends.push((id.clone(), if skip { Fate::Skipped(reason, cause) } else { Fate::Failed(reason, cause) }));
         }

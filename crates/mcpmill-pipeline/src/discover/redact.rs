@@ -5,9 +5,11 @@ use std::sync::LazyLock;
 
 use mcpmill_core::{
     record::{EnvVar, Launch, ServerRecord},
-    secrets::{REDACTED, names_a_secret, redact},
+    secrets::{REDACTED, is_placeholder, is_secret_option, names_a_secret},
 };
 use regex::RegexSet;
+
+use super::redact_page::redact_text;
 
 /// Text that steers a model.
 const STEERING: [&str; 7] = [
@@ -49,6 +51,15 @@ pub(super) fn clean(server: &mut ServerRecord) {
     server.flags = flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag.to_owned()).collect();
 }
 
+/// What the argument before says of the next one.
+#[derive(Default)]
+enum Expected {
+    #[default]
+    Anything,
+    Secret,
+    Header,
+}
+
 /// What was seen on the way through.
 #[derive(Default)]
 pub(super) struct Door {
@@ -61,29 +72,60 @@ impl Door {
     fn text(&mut self, text: &mut String) {
         self.injection = self.injection || INJECTION.as_ref().is_some_and(|steering| steering.is_match(text));
         self.invisible = self.invisible || text.chars().any(is_invisible);
-        if let Some(clean) = redact(text) {
+        if let Some(clean) = redact_text(text) {
             *text = clean;
         }
         // Its page may have been cleaned before.
         self.redacted = self.redacted || text.contains(REDACTED);
     }
 
-    /// A value after an option of a secret's name, or with it (`--api-key=…`, `API_KEY=…`), is a secret.
+    /// A value after an option of a secret's name, or with it (`--api-key=…`, `API_KEY=…`), is a secret, and
+    /// so is one in a header (`--header`, `X-Api-Key: …`).
     pub(super) fn args(&mut self, args: &mut [String]) {
-        let mut secret = false;
+        let mut expected = Expected::Anything;
         for arg in args {
             let option = arg.starts_with('-');
-            if std::mem::take(&mut secret) && !option {
-                self.value(arg);
-            } else if let Some((name, value)) = arg.split_once('=').filter(|(name, _)| is_name(name) && names_a_secret(name)) {
-                let (name, mut value) = (name.to_owned(), value.to_owned());
-                self.value(&mut value);
-                *arg = format!("{name}={value}");
-            } else {
-                secret = option && names_a_secret(arg);
+            match std::mem::take(&mut expected) {
+                Expected::Secret if !option => self.value(arg),
+                Expected::Header if !option => drop(self.header(arg)),
+                _ if self.assigned(arg) || !option => {}
+                _ if matches!(arg.as_str(), "-H" | "--header" | "--headers") => expected = Expected::Header,
+                _ if is_secret_option(arg) => expected = Expected::Secret,
+                _ => {}
             }
             self.text(arg);
         }
+    }
+
+    /// Whether it is a secret with its name; then the secret goes.
+    fn assigned(&mut self, arg: &mut String) -> bool {
+        let Some((name, value)) = arg.split_once('=').filter(|(name, _)| is_name(name)) else {
+            return arg.contains(": ") && self.header(arg);
+        };
+        let (name, mut value) = (name.to_owned(), value.to_owned());
+        // `auth-server==1.0` is a package.
+        let known = !value.starts_with('=')
+            && if is_secret_option(&name) {
+                self.value(&mut value);
+                true
+            } else {
+                name.starts_with('-') && self.assigned(&mut value)
+            };
+        if known {
+            *arg = format!("{name}={value}");
+        }
+        known
+    }
+
+    /// Whether it is a header with a secret (`Authorization: Basic …`); then the secret goes.
+    pub(super) fn header(&mut self, arg: &mut String) -> bool {
+        let parts = arg.split_once([':', '=']).filter(|(name, _)| is_name(name.trim()) && names_a_secret(name));
+        let Some((name, value)) = parts else { return false };
+        let space = &value[..value.len() - value.trim_start().len()];
+        let (head, mut value) = (arg[..=name.len()].to_owned() + space, value.trim().to_owned());
+        self.value(&mut value);
+        *arg = head + &value;
+        true
     }
 
     fn variable(&mut self, variable: &mut EnvVar) {
@@ -107,12 +149,6 @@ impl Door {
 
 fn is_name(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-}
-
-/// `${NAME}`, `{name}`, `<your key>`, `YOUR_API_KEY`: no value at all.
-pub(super) fn is_placeholder(value: &str) -> bool {
-    let upper = value.to_uppercase();
-    value.is_empty() || value.contains(['{', '<']) || upper.starts_with("YOUR") || upper.trim_matches(['X', '*', '.']).is_empty()
 }
 
 /// Characters that are not seen: zero-width, bidirectional controls, tags and other default-ignorable ones.
@@ -139,6 +175,26 @@ mod tests {
             args.join(" "),
             "--api-key <redacted> --root /x --token=<redacted> DB_PASSWORD=<redacted> --key --verbose --token ${TOKEN}"
         );
+        let args = [
+            ("--header", "--header"),
+            ("Authorization: Basic x", "Authorization: <redacted>"),
+            ("-H", "-H"),
+            ("X-Api-Key:planted", "X-Api-Key:<redacted>"),
+            ("--header", "--header"),
+            ("Authorization:${AUTH}", "Authorization:${AUTH}"),
+            ("--env=DB_PASSWORD=planted", "--env=DB_PASSWORD=<redacted>"),
+            (r#"{"apiKey":"x","level":1}"#, r#"{"apiKey":"<redacted>","level":1}"#),
+            ("auth-server==1.0", "auth-server==1.0"),
+            ("--token-file", "--token-file"),
+            ("/run/token", "/run/token"),
+            ("token-server:1.0", "token-server:1.0"),
+            ("--config", "--config"),
+            ("eyJhcGlLZXkiOiJwbGFudGVkIiwieCI6MX0=", "<redacted>"),
+        ];
+        let (given, expected): (Vec<&str>, Vec<&str>) = args.iter().copied().unzip();
+        let mut given: Vec<String> = given.into_iter().map(str::to_owned).collect();
+        door.args(&mut given);
+        assert_eq!(given, expected);
         let mut variable = EnvVar { name: "ACME_TOKEN".into(), value: Some("v".into()), secret: false, required: true };
         door.variable(&mut variable);
         assert_eq!(variable, EnvVar { name: "ACME_TOKEN".into(), value: None, secret: true, required: true });

@@ -2,47 +2,108 @@
 
 use std::sync::LazyLock;
 
-use mcpmill_core::secrets::{REDACTED, names_a_secret, redact};
+use mcpmill_core::secrets::{REDACTED, is_placeholder, is_secret_member, is_secret_option, names_a_secret, redact};
 use regex::Regex;
 use serde_json::Value;
 
-use super::redact::{Door, is_placeholder};
+use super::{map::unescaped, redact::Door};
 
 /// JSON in a string in JSON: deeper is text.
 const NESTED: usize = 3;
+/// Bytes of a value in a text that is no JSON.
+const LONGEST: usize = 4_096;
 /// Objects whose members are variables or headers by name.
 const BY_NAME: [&str; 6] = ["env", "environment", "environmentVariables", "environment_variables", "headers", "config"];
+/// Lists of arguments, as words or as objects.
+const ARGUMENTS: [&str; 7] =
+    ["args", "arguments", "packageArguments", "package_arguments", "runtimeArguments", "runtime_arguments", "runtimeArgs"];
 
-/// A configuration in the text of a page: a variable of a secret's name and its value, as HTML escapes it.
+/// A configuration in a text: a member or an option and the quote before its value, as HTML and strings escape
+/// it, however often, with the tags of its colours.
 static IN_TEXT: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let quote = r#"(?:"|&quot;|&#34;|\\")"#;
-    let name = "[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION)[A-Z0-9_]*";
-    Regex::new(&format!(r#"({quote}{name}{quote}\s*:\s*{quote})([^"&<\\]+)"#)).ok()
+    let quote = r#"\\{0,3}(?:"|&(?:amp;){0,3}(?:quot|#34|#x22);)"#;
+    let gap = r"(?:\s|\\n|\\t|<[^<>]{0,200}>)*";
+    Regex::new(&format!("(?i){quote}([a-z0-9_.-]{{2,80}}){quote}{gap}([:,]){gap}({quote})")).ok()
 });
 
-/// A page of a marketplace with its secrets replaced; `None` when it has none. JSON stays JSON.
-pub fn redact_page(text: &str) -> Option<String> {
+/// A page of a marketplace with its secrets replaced; `None` when it has none. JSON stays JSON, and what is
+/// at the pointers `keep` stays as it is: it leads to the next page.
+pub fn redact_page(text: &str, keep: &[String]) -> Option<String> {
     match serde_json::from_str::<Value>(text) {
         Ok(mut value) => {
+            let scalar = |value: &&mut Value| !value.is_object() && !value.is_array();
+            let kept: Vec<(&String, Value)> =
+                keep.iter().filter_map(|pointer| Some((pointer, value.pointer_mut(pointer).filter(scalar)?.take()))).collect();
             let mut page = Cleaner::default();
             page.value(&mut value, "", 0);
+            for (pointer, kept) in kept {
+                value.pointer_mut(pointer).into_iter().for_each(|place| *place = kept.clone());
+            }
             page.changed.then(|| value.to_string())
         }
-        Err(_) => {
-            let named = |text: &str| {
-                let pattern = IN_TEXT.as_ref()?;
-                let kept = |found: &regex::Captures<'_>| match is_placeholder(&found[2]) {
-                    true => found[0].to_owned(),
-                    false => format!("{}{REDACTED}", &found[1]),
-                };
-                Some(pattern.replace_all(text, kept).into_owned())
-            };
-            let clean = named(text).unwrap_or_else(|| text.to_owned());
-            let clean = redact(&clean).unwrap_or(clean);
-            // In a web page it would be a tag.
-            (clean != text).then(|| clean.replace(REDACTED, "&lt;redacted&gt;"))
+        // In a web page it would be a tag.
+        Err(_) => plain(text).map(|clean| clean.replace(REDACTED, "&lt;redacted&gt;")),
+    }
+}
+
+/// A text with its secrets replaced; `None` when it has none.
+pub(super) fn redact_text(text: &str) -> Option<String> {
+    let (mut cleaner, mut text) = (Cleaner::default(), text.to_owned());
+    cleaner.text(&mut text, 0);
+    cleaner.changed.then_some(text)
+}
+
+/// A text that is no JSON.
+fn plain(text: &str) -> Option<String> {
+    let clean = configurations(text);
+    let clean = match clean.as_deref().unwrap_or(text) {
+        text if !text.is_empty() => redact(text).or(clean),
+        _ => clean,
+    };
+    clean.filter(|clean| clean != text)
+}
+
+/// A text whose configurations are without secrets; `None` when there is none.
+fn configurations(text: &str) -> Option<String> {
+    let pattern = IN_TEXT.as_ref()?;
+    let (mut clean, mut done, mut from) = (String::new(), 0, 0);
+    while let Some(found) = pattern.captures_at(text, from) {
+        let (whole, name, quote) = (found.get(0)?, found.get(1)?, found.get(3)?.as_str());
+        // The quote at the end may be the one before the next name.
+        from = name.end();
+        let member = &found[2] == ":";
+        if !(if member {
+            is_secret_member(name.as_str())
+        } else {
+            name.as_str().starts_with('-') && is_secret_option(name.as_str())
+        }) {
+            continue;
+        }
+        let Some(length) = length(&text[whole.end()..], quote) else { continue };
+        let end = whole.end() + length;
+        let value = unescaped(&unescaped(&text[whole.end()..end]));
+        if if member { is_value(&value) } else { !value.starts_with('-') && !is_placeholder(&value) } {
+            clean.push_str(&text[done..whole.end()]);
+            clean.push_str(REDACTED);
+            (done, from) = (end, end);
         }
     }
+    (done > 0).then(|| clean + &text[done..])
+}
+
+/// Bytes up to the quote that ends a value; `None` when it ends nowhere near.
+fn length(text: &str, quote: &str) -> Option<usize> {
+    let ends = text.match_indices(quote).take_while(|(at, _)| *at <= LONGEST);
+    ends.map(|(at, _)| at).find(|at| !text[..*at].ends_with('\\')).filter(|at| !text[..*at].contains('\n'))
+}
+
+/// Whether a value under a secret's name is the secret, and neither what a reader is told of it nor an address.
+fn is_value(value: &str) -> bool {
+    let scheme = value.split_whitespace().next().unwrap_or_default().to_lowercase();
+    let address = matches!(value.get(..7), Some("http://" | "https:/"));
+    let prose = value.trim().contains(char::is_whitespace) && !matches!(scheme.as_str(), "basic" | "bearer" | "token" | "digest");
+    let value = value.split_whitespace().next_back().unwrap_or_default();
+    !address && !prose && !is_placeholder(value)
 }
 
 #[derive(Default)]
@@ -55,8 +116,10 @@ impl Cleaner {
         match value {
             Value::String(text) => self.text(text, nested),
             Value::Array(items) => {
-                if matches!(under, "args" | "arguments") {
+                if ARGUMENTS.contains(&under) {
                     self.args(items);
+                } else if under == "headers" {
+                    items.iter_mut().for_each(|item| self.header(item));
                 }
                 items.iter_mut().for_each(|item| self.value(item, under, nested));
             }
@@ -66,12 +129,12 @@ impl Cleaner {
                     members.get("name").and_then(Value::as_str).is_some_and(|name| names_a_secret(name) && !name.contains('/'));
                 let secret = flag("isSecret") || flag("is_secret") || flag("secret") || (named && members.len() < 12);
                 for (key, member) in members.iter_mut() {
-                    let capitals = key.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-                    let by_name = names_a_secret(key) && (capitals || BY_NAME.contains(&under));
+                    let by_name = BY_NAME.contains(&under) && names_a_secret(key);
                     match member {
                         Value::String(text) if by_name || (secret && matches!(key.as_str(), "value" | "default")) => {
                             self.hide(text);
                         }
+                        Value::String(text) if is_secret_member(key) && is_value(text) => self.hide(text),
                         member => self.value(member, key, nested),
                     }
                 }
@@ -91,20 +154,39 @@ impl Cleaner {
                 *text = inner.to_string();
             }
             self.changed |= before;
-        } else if let Some(clean) = redact(text) {
+        } else if let Some(clean) = plain(text) {
             *text = clean;
             self.changed = true;
         }
     }
 
+    /// Words, or objects with a name and a value (`{"name": "-e", "value": "A_TOKEN=…"}`).
     fn args(&mut self, items: &mut [Value]) {
-        let texts: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
-        let Some(before) = texts else { return };
+        let mut places: Vec<&mut Value> = Vec::new();
+        for item in items {
+            match item {
+                Value::Object(members) => {
+                    let named = ["name", "value", "default"];
+                    places.extend(members.iter_mut().filter(|(key, _)| named.contains(&key.as_str())).map(|(_, member)| member));
+                }
+                item => places.push(item),
+            }
+        }
+        places.retain(|place| place.is_string());
+        let before: Vec<String> = places.iter().filter_map(|place| place.as_str().map(str::to_owned)).collect();
         let mut after = before.clone();
         Door::default().args(&mut after);
         if after != before {
             self.changed = true;
-            items.iter_mut().zip(after).for_each(|(item, text)| *item = Value::String(text));
+            places.into_iter().zip(after).for_each(|(place, text)| *place = Value::String(text));
+        }
+    }
+
+    fn header(&mut self, item: &mut Value) {
+        if let Value::String(text) = item {
+            let before = text.clone();
+            Door::default().header(text);
+            self.changed |= *text != before;
         }
     }
 
@@ -132,20 +214,74 @@ mod tests {
             "serverConfigs": ["{\"mcpServers\":{\"a\":{\"env\":{\"B_SECRET\":\"hunter2-planted\"}}}}"],
             "keywords": ["mcp"], "tokens": 7, "description": "mail planted@host.example",
         }]});
-        let clean = redact_page(&page.to_string()).unwrap();
+        let clean = redact_page(&page.to_string(), &[]).unwrap();
         assert!(!clean.contains("planted"), "{clean}");
         for kept in ["debug", "${TOKEN}", "--level", "mcp", "PASSWORD_X", "B_SECRET"] {
             assert!(clean.contains(kept), "{kept} in {clean}");
         }
         assert!(serde_json::from_str::<Value>(&clean).is_ok());
-        assert_eq!(redact_page(r#"{"a": [1.0, "x"]}"#), None);
+        assert_eq!(redact_page(r#"{"a": [1.0, "x"]}"#, &[]), None);
     }
 
     #[test]
     fn web_pages_stay_web_pages() {
         let page = r#"<pre>{&quot;env&quot;:{&quot;API_KEY&quot;: &quot;hunter2-planted&quot;, "MY_TOKEN": "your-token"}}</pre><a href="mailto:planted@host.example">"#;
-        let clean = redact_page(page).unwrap();
+        let clean = redact_page(page, &[]).unwrap();
         assert!(!clean.contains("planted") && clean.contains("&quot;API_KEY&quot;: &quot;&lt;redacted&gt;&quot;"), "{clean}");
         assert!(clean.contains("your-token"), "{clean}");
+    }
+
+    #[test]
+    fn web_pages_hide_what_is_escaped_in_any_way() {
+        let block = r#"{"args":["-y","a-mcp@1.0.0","--api-key","planted","--level","1"],"env":{"API_KEY":"planted","apiToken":"planted&x","LEVEL":"debug"},"headers":{"Authorization":"Basic planted"}}"#;
+        let once = block.replace('&', "&amp;").replace('"', "&quot;");
+        let coloured = once.replace("&quot;:&quot;", "&quot;</span>: <span class=\"s\">&quot;");
+        let (twice, hex) = (once.replace('&', "&amp;"), block.replace('"', "&#x22;"));
+        let string = format!("<script>push({})</script>", Value::from(block));
+        for page in [block.to_owned() + "<p>", once, twice, hex, coloured, string] {
+            let clean = redact_page(&page, &[]).unwrap();
+            assert!(!clean.contains("planted") && !clean.contains("amp;x"), "{clean}");
+            for kept in ["a-mcp@1.0.0", "--level", "API_KEY", "apiToken", "debug", "Authorization"] {
+                assert!(clean.contains(kept), "{kept} in {clean}");
+            }
+        }
+    }
+
+    #[test]
+    fn members_of_secret_names_lose_their_values_and_others_keep_theirs() {
+        let page = json!({
+            "auth": { "clientSecret": "planted", "access_token": "planted", "Authorization": "Basic planted" },
+            "packageArguments": [
+                { "type": "positional", "value": "--token=planted" }, { "type": "positional", "value": "--header" },
+                { "type": "positional", "value": "X-Api-Key: planted" }, { "name": "--level", "value": "debug" },
+            ],
+            "runtimeArguments": [{ "type": "named", "name": "-e", "value": "DB_PASSWORD=planted" }],
+            "readme": "add {\"args\": [\"--token\", \"planted\"], \"env\": {\"MY_PASS\": \"planted\"}}",
+            "config": "eyJhcGlLZXkiOiJwbGFudGVkIiwieCI6MX0=",
+        });
+        let clean = redact_page(&page.to_string(), &[]).unwrap();
+        assert!(!clean.contains("planted") && !clean.contains("eyJ") && clean.contains("debug"), "{clean}");
+        let page = json!({
+            "tools": [{ "name": "get_token", "description": "Returns a token: see docs", "inputSchema": { "type": "object",
+                "properties": { "token": { "type": "string", "description": "The access token" }, "apiKey": { "type": "string" } },
+                "required": ["token"] } }],
+            "password": "the password of the account", "accessToken": "YOUR_TOKEN", "token_url": "https://a.example/token",
+            "nextPageToken": "abc", "keywords": "mcp,token", "identifier": "auth-server", "secret": "API_KEY",
+            "repository": { "url": "git+ssh://git@github.com/acme/x.git" }, "clone": "git@github.com:acme/x.git",
+        });
+        assert_eq!(redact_page(&page.to_string(), &[]), None);
+    }
+
+    #[test]
+    fn what_leads_to_the_next_page_stays() {
+        let cursor = "eyJjdXJzb3IiOiJhYmMiLCJ4IjoxMjM0NX0=";
+        let page = json!({
+            "next": "https://h.example/?page_token=abc&access_token=x", "meta": { "cursor": "git@host.example", "token": cursor },
+            "list": ["planted@host.example"], "password": "planted",
+        });
+        let keep = ["/next", "/meta/cursor", "/meta/token", "/list", "/none"].map(str::to_owned);
+        let clean: Value = serde_json::from_str(&redact_page(&page.to_string(), &keep).unwrap()).unwrap();
+        assert!(!clean.to_string().contains("planted"), "{clean}");
+        assert_eq!((&clean["next"], &clean["meta"]), (&page["next"], &page["meta"]));
     }
 }

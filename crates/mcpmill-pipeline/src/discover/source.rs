@@ -137,7 +137,8 @@ impl<'a> Crawl<'a> {
             Kind::JsonApi => Some("application/json".to_owned()),
             _ => None,
         };
-        let mut request = FetchRequest { url: url.to_owned(), accept, keys, per_minute: self.declaration.per_minute };
+        let keep = self.declaration.paging.next.clone();
+        let mut request = FetchRequest { url: url.to_owned(), accept, keys, per_minute: self.declaration.per_minute, keep };
         let mut answer = fetch.fetch(&request).await;
         let optional = declared.is_some_and(|key| key.optional);
         if optional && matches!(&answer, Err(e) if matches!(e.kind, mcpmill_core::edge::FetchErrorKind::NoKey(_))) {
