@@ -217,6 +217,23 @@ async fn redirects_inward_are_refused() {
 }
 
 #[tokio::test]
+async fn addresses_after_redirects_and_in_links_are_kept_without_secrets() {
+    let host = Host::start(|path, _, _| match path {
+        "/away" => reply(302, "Location: /here?access_token=planted-1\r\n", ""),
+        "/here?access_token=planted-1" => {
+            reply(200, "Link: <http://u:planted-2@h.example/?page_token=on&api_key=planted-3>; rel=\"next\"\r\n", "x")
+        }
+        _ => Reply::None,
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let page = fetch_with(settings(&folder, &[&host]), request(host.url("/away"))).await.unwrap();
+    assert_eq!(page.url, host.url("/here?access_token=<redacted>"));
+    assert_eq!(page.next.as_deref(), Some("http://h.example/?page_token=on&api_key=<redacted>"));
+    assert!(!holds(&folder.path().join("pages"), "planted"));
+}
+
+#[tokio::test]
 async fn redirects_are_followed_a_few_times_only() {
     let host = Host::start(|path, _, _| match path.strip_prefix("/hop").and_then(|n| n.parse::<usize>().ok()) {
         Some(0) => reply(200, "", "there"),

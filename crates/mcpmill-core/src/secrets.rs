@@ -122,10 +122,12 @@ fn name_before(before: &str) -> &str {
 
 /// `password=hunter2`, but neither `token=token`, a version (`auth-token==1.0`) nor code (`token = os.environ[…]`).
 fn is_set(found: &Found<'_>) -> bool {
+    let starts = ["os.", "process.", "self.", "this.", "config.", "settings.", "args.", "env."];
+    // `token = request.headers.token`.
+    let path = found.value.contains('.') && found.value.chars().all(|c| c.is_ascii_alphabetic() || c == '.' || c == '_');
     let code = found.after.starts_with(['(', '['])
-        || ["os.", "process.", "self.", "this.", "config.", "settings.", "args.", "env."]
-            .iter()
-            .any(|start| found.value.starts_with(start));
+        || (path && found.before.ends_with(' '))
+        || starts.iter().any(|start| found.value.starts_with(start));
     is_secret_member(name_before(found.before)) && !code && !found.value.starts_with('=') && !is_placeholder(found.value)
 }
 
@@ -310,6 +312,7 @@ mod tests {
             "token=<token> password=${PASSWORD} API_KEY=$KEY api_key=your-api-key token=GITHUB_TOKEN",
             "use Authorization: Bearer <token> or Authorization: Bearer YOUR_TOKEN or Authorization: Basic auth",
             "a bearer token, bearer authentication, Bearer OAuth2",
+            "const CancelToken = axios.CancelToken; token = req.headers.authorization",
             "token = os.environ['X'], password = get_password(), auth-token==1.2.3",
             "sort_key=name, primary_key=True, max_tokens=4096, page_token=abc123",
             "Password: optional",

@@ -241,6 +241,47 @@ fn secrets_in_pages_stay_there() {
     }
 }
 
+/// The declaration of a source whose pages name the address of the next one.
+fn by_address(host: &Host, path: &str) -> String {
+    let paging = "[paging]\nstyle = \"next-url\"\nnext = [\"/next\"]";
+    source(host, path, "").replace("[paging]\nstyle = \"cursor\"\nparam = \"cursor\"\nnext = [\"/metadata/nextCursor\"]", paging)
+}
+
+#[test]
+fn what_leads_to_the_next_page_is_followed_as_it_is_live_and_in_a_replay() {
+    let host = Host::start();
+    let (token, mailbox) = ("Abcdefghij0123456789Abcdefghij0123456789", "git@host.example");
+    let encoded = "eyJjdXJzb3IiOiJhYmMiLCJ4IjoxMjM0NX0=";
+    let second = format!("http://127.0.0.1:{}/named?page_token={token}", host.port);
+    let mut first = entry("one", "1.0.0");
+    first["server"]["_meta"] = json!({ "auth": { "clientSecret": PLANTED[2] }, "source": "git@code.example:acme/one.git" });
+    host.put("/named", 200, json!({ "servers": [first], "next": second }).to_string());
+    host.put(&format!("/named?page_token={token}"), 200, json!({ "servers": [entry("two", "1.0.0")], "next": null }).to_string());
+    host.put("/list", 200, page(&[entry("three", "1.0.0")], Some(mailbox)));
+    host.put("/list?cursor=git%40host.example", 200, page(&[entry("four", "1.0.0")], Some(encoded)));
+    host.put("/list?cursor=eyJjdXJzb3IiOiJhYmMiLCJ4IjoxMjM0NX0%3D", 200, page(&[entry("five", "1.0.0")], None));
+    host.put("/away", 302, format!("http://127.0.0.1:{}/moved?access_token={}", host.port, PLANTED[2]));
+    host.put(&format!("/moved?access_token={}", PLANTED[2]), 200, page(&[entry("six", "1.0.0")], None));
+    let sources =
+        [("named", by_address(&host, "/named")), ("cursors", source(&host, "/list", "")), ("moved", source(&host, "/away", ""))];
+    let folder = folder(&host, &sources);
+    let said = discover(&folder, &[]);
+    assert_eq!(rows::<ServerRecord>(&folder.run(), "1-discover").len(), 6, "{said}");
+    host.take_asked();
+    let recorded = fs::read(folder.run().join("1-discover/servers.parquet")).unwrap();
+    discover(&folder, &["--set", "mode=replay"]);
+    assert_eq!(fs::read(folder.run().join("1-discover/servers.parquet")).unwrap(), recorded);
+    assert!(host.take_asked().is_empty());
+    let mut record = folder.mcpmill(&["discover", "--record", "marketplaces/fixtures/mine"]);
+    ok(record.env_remove("MCPMILL_CACHE_DIR"));
+    assert_eq!(holds(folder.path(), PLANTED[2]), None);
+    // Saved pages lead on, too.
+    folder
+        .write("marketplaces/named.toml", &by_address(&host, "/named").replacen("[paging]", "fixture = [\"mine\"]\n[paging]", 1));
+    let (content, said) = check(&folder, &[]);
+    assert!(content && said.contains("fixture `mine` has 2 entries"), "{said}");
+}
+
 /// A third crawl of a source that tells changes, and the start of all three.
 #[test]
 fn an_incremental_run_is_replayed_as_it_was_whatever_was_kept_since() {

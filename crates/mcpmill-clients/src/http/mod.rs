@@ -223,9 +223,9 @@ impl Crawler {
         }
         let scrub = |text: Option<String>| text.map(|text| self.keys.scrub(text));
         Entry {
-            url: self.keys.scrub(redact_url(document.url.as_str())),
+            url: redact_url(&self.keys.scrub(document.url.into())),
             content_type: scrub(document.content_type),
-            next: scrub(document.next.as_deref().map(redact_url)),
+            next: scrub(document.next).as_deref().map(redact_url),
             etag: scrub(document.etag),
             last_modified: scrub(document.last_modified),
             stored: seconds_since_1970(),

@@ -97,13 +97,16 @@ fn length(text: &str, quote: &str) -> Option<usize> {
     ends.map(|(at, _)| at).find(|at| !text[..*at].ends_with('\\')).filter(|at| !text[..*at].contains('\n'))
 }
 
-/// Whether a value under a secret's name is the secret, and neither what a reader is told of it nor an address.
+/// Whether a value under a secret's name is the secret, and neither what a reader is told of it nor an
+/// address or the version of a package of this name.
 fn is_value(value: &str) -> bool {
     let scheme = value.split_whitespace().next().unwrap_or_default().to_lowercase();
     let address = matches!(value.get(..7), Some("http://" | "https:/"));
     let prose = value.trim().contains(char::is_whitespace) && !matches!(scheme.as_str(), "basic" | "bearer" | "token" | "digest");
     let value = value.split_whitespace().next_back().unwrap_or_default();
-    !address && !prose && !is_placeholder(value)
+    let version = value.matches('.').count() > 1
+        && value.trim_start_matches(['^', '~', '=', '>', '<']).chars().all(|c| c.is_ascii_digit() || c == '.');
+    !address && !prose && !version && !is_placeholder(value)
 }
 
 #[derive(Default)]
@@ -267,6 +270,7 @@ mod tests {
                 "required": ["token"] } }],
             "password": "the password of the account", "accessToken": "YOUR_TOKEN", "token_url": "https://a.example/token",
             "nextPageToken": "abc", "keywords": "mcp,token", "identifier": "auth-server", "secret": "API_KEY",
+            "dependencies": { "cookie": "^0.7.1", "pbkdf2-password": "1.2.1" },
             "repository": { "url": "git+ssh://git@github.com/acme/x.git" }, "clone": "git@github.com:acme/x.git",
         });
         assert_eq!(redact_page(&page.to_string(), &[]), None);

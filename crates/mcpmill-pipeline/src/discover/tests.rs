@@ -53,6 +53,21 @@ async fn a_source_that_may_not_be_read_is_a_row_and_the_others_go_on() {
     assert!(found.summary.kept > 20 && last.cause.as_deref().unwrap().contains("403"));
 }
 
+#[tokio::test]
+async fn a_failure_is_told_without_the_secrets_of_its_cause() {
+    let api =
+        "kind = \"json-api\"\ntitle = \"t\"\nstart = [\"https://a.example/s\"]\nentries = [\"/s\"]\nlaunch = \"registry\"\n";
+    let pages = Pages::default();
+    pages.serve("https://a.example/s", r#"{"error": "no access for planted@host.example, password=planted1"}"#);
+    let (events, mut said) = mcpmill_core::event::Events::channel();
+    let cx = Context { events, ..context("1-discover") };
+    let marketplaces = [parse("api", api).unwrap(), parse("starter", STARTER).unwrap()];
+    let found = discover(&marketplaces, &with(pages), None, &cx, &Kept::default()).await.unwrap();
+    let said: String = std::iter::from_fn(|| said.try_recv().ok()).map(|event| format!("{event:?}")).collect();
+    assert!(said.contains("unknown-shape") && !said.contains("planted"), "{said}");
+    assert!(found.sources[0].ended.as_ref().is_some_and(|(_, cause)| !cause.contains("planted")));
+}
+
 /// A shelf that keeps nothing in memory but a count: what is written is written to nowhere.
 struct Nowhere(std::sync::atomic::AtomicU64);
 

@@ -15,7 +15,7 @@ use mcpmill_core::{
     record::{Launch, ServerRecord},
 };
 use mcpmill_pipeline::discover::{
-    Counts, CrawlContext, Discovered, Head, Keeping, Marketplace, Shelf, Snapshot, Snapshots, discover, parse,
+    Counts, CrawlContext, Discovered, Head, Keeping, Marketplace, Shelf, Snapshot, Snapshots, discover, parse, redact_page,
 };
 use mcpmill_testkit::{Kept, Pages, context};
 use serde_json::{Value, json};
@@ -342,6 +342,21 @@ async fn what_was_cut_off_is_asked_for_again() {
     assert_eq!((found.sources[0].counts.cut, rows(ends).len()), (true, 6));
     run(&[declared(3)], &cx(&pages, Some(&kept), "2026-11-03T00:00:00Z")).await;
     assert_eq!(pages.asked(), ["https://a.example/s", since, since]);
+}
+
+#[tokio::test]
+async fn a_repository_keeps_its_server_together_after_its_pages_were_cleaned() {
+    let pages = Arc::new(Pages::default());
+    let forms = ["git@github.com:acme/x.git", "git+ssh://git@github.com/acme/x.git", "https://github.com/acme/x"];
+    for (site, form) in ["a", "b", "c"].into_iter().zip(forms) {
+        let page = json!({ "s": [{ "name": format!("x of {site}"), "repo": form, "text": "Ask ann@acme.example" }] }).to_string();
+        let clean = redact_page(&page, &[]).unwrap();
+        assert!(clean.contains(form) && !clean.contains("ann@"), "{clean}");
+        pages.serve(&format!("https://{site}.example/s"), &clean);
+    }
+    let marketplaces: Vec<_> = ["a", "b", "c"].iter().map(|id| parse(id, &api(id, "repository", "")).unwrap()).collect();
+    let (found, _) = run(&marketplaces, &cx(&pages, None, "")).await;
+    assert_eq!((found.summary.kept, found.summary.dropped), (1, 2));
 }
 
 #[tokio::test]
