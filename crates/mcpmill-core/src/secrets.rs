@@ -45,7 +45,7 @@ const fn checked(name: &'static str, pattern: &'static str, real: fn(&Found<'_>)
     Shape { name, pattern, certain: false, real }
 }
 
-const SHAPES: [Shape; 21] = [
+const SHAPES: [Shape; 22] = [
     certain("a bearer token", r"(?i)(\bbearer\s+)[a-z0-9._~+/=-]{16,}"),
     certain("a key that begins with `sk-`", r"(\b)sk-[A-Za-z0-9_-]{16,}"),
     certain("a key of a payment service", r"(\b)(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"),
@@ -86,6 +86,11 @@ const SHAPES: [Shape; 21] = [
     checked("an encoded object", r"()ey[A-Za-z0-9](?:[A-Za-z0-9+/_-]|\\/|%2[BbFf]){17,}(?:={1,2}|(?:%3[Dd]){1,2})?", |found| {
         is_object(found.value)
     }),
+    checked(
+        "a value after an option",
+        r#"(?i)((?:^|[\s"'`=])--?[a-z0-9-]*(?:key|token|secret|pass|password|passwd|passphrase|pat)\s+["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#-][^\s"'<>{}$&,;|()\[\]\\`#]{4,}"#,
+        |found| is_secret_option(name_before(found.before)) && is_mixed(found.value) && !is_placeholder(found.value),
+    ),
     checked(
         "a value that is set under a secret's name",
         r#"(?i)((?:^|[^a-z0-9_.-])[a-z0-9_.-]*(?:key|token|secret|pass|password|passwd|passphrase|pwd|pat|credentials?)["'`]?\s*=\s*["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#]{3,}"#,
@@ -268,6 +273,7 @@ mod tests {
             ]
             .map(|blob| format!("{blob}:0123456789")[..blob.len()].to_owned())
             .to_vec(),
+            with_short(&["npx -y x --api-key ", "--token '"]),
             with_short(&["password=", "--token=", "DB_PASSWORD=", "clientSecret = '"]),
             with_short(&["API_KEY: ", "password: ", "`clientSecret`: "]),
         ]
@@ -314,6 +320,7 @@ mod tests {
             "a bearer token, bearer authentication, Bearer OAuth2",
             "const CancelToken = axios.CancelToken; token = req.headers.authorization",
             "token = os.environ['X'], password = get_password(), auth-token==1.2.3",
+            "use --api-key to set it, --token your-token, --token-file token1.txt",
             "sort_key=name, primary_key=True, max_tokens=4096, page_token=abc123",
             "Password: optional",
             "SECRET_KEY: a 256-bit key",

@@ -47,6 +47,9 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// Hosts that are remembered. Beyond it those are forgotten that nobody waits for.
 const HOSTS: usize = 1024;
 
+/// Cleans a page, given the pointers to what stays of it; `None` when there is nothing to clean.
+pub type Clean = fn(&str, &[String]) -> Option<String>;
+
 /// How the crawler behaves, and what it may do.
 #[derive(Clone, Debug)]
 pub struct CrawlerSettings {
@@ -85,9 +88,8 @@ pub struct CrawlerSettings {
     pub proxy: Option<Secret>,
     /// Values of variables that requests name as keys.
     pub keys: HashMap<String, Secret>,
-    /// What a page goes through before it is kept or handed on, with the pointers to what stays of it; `None`
-    /// leaves it as it is.
-    pub clean: Option<fn(&str, &[String]) -> Option<String>>,
+    /// What a page goes through before it is kept or handed on; `None` leaves it as it is.
+    pub clean: Option<Clean>,
 }
 
 impl CrawlerSettings {

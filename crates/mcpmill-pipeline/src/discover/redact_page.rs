@@ -128,8 +128,9 @@ impl Cleaner {
             }
             Value::Object(members) => {
                 let flag = |key: &str| members.get(key).and_then(Value::as_bool) == Some(true);
-                let named =
-                    members.get("name").and_then(Value::as_str).is_some_and(|name| names_a_secret(name) && !name.contains('/'));
+                let text = |key: &str| members.get(key).and_then(Value::as_str);
+                let named = text("name").is_some_and(|name| names_a_secret(name) && !name.contains('/'))
+                    || text("key").is_some_and(is_secret_member);
                 let secret = flag("isSecret") || flag("is_secret") || flag("secret") || (named && members.len() < 12);
                 for (key, member) in members.iter_mut() {
                     let by_name = BY_NAME.contains(&under) && names_a_secret(key);
@@ -259,6 +260,8 @@ mod tests {
                 { "type": "positional", "value": "X-Api-Key: planted" }, { "name": "--level", "value": "debug" },
             ],
             "runtimeArguments": [{ "type": "named", "name": "-e", "value": "DB_PASSWORD=planted" }],
+            "variables": [{ "key": "API_KEY", "value": "planted" }, { "key": "keywords", "value": "debug" }],
+            "command": "npx -y x --api-key planted1 --level 1",
             "readme": "add {\"args\": [\"--token\", \"planted\"], \"env\": {\"MY_PASS\": \"planted\"}}",
             "config": "eyJhcGlLZXkiOiJwbGFudGVkIiwieCI6MX0=",
         });
