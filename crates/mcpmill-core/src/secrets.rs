@@ -138,13 +138,15 @@ fn is_set(found: &Found<'_>) -> bool {
 
 /// `API_KEY: hunter2`, but not `API key: see the manual`: what is told of a secret is told in words.
 fn is_told(found: &Found<'_>) -> bool {
-    if !is_secret_member(name_before(found.before)) || is_placeholder(found.value) || found.value.starts_with("//") {
+    let name = name_before(found.before);
+    // `ok ? "PASS" : "FAIL"`, `libc::passwd::name`, `token://`.
+    if !is_secret_member(name) || name == "PASS" || is_placeholder(found.value) || found.value.starts_with([':', '/']) {
         return false;
     }
     let after = found.after.trim_start_matches([' ', '\t']);
     let last = after.is_empty() || after.starts_with(|c: char| !c.is_alphanumeric());
     let quoted = found.before.ends_with(['"', '\'']) && found.after.starts_with(['"', '\'']);
-    let word = name_before(found.before).to_lowercase();
+    let word = name.to_lowercase();
     let length = found.value.len();
     quoted
         || (is_mixed(found.value) && (length >= 10 || (last && length >= 5)))
@@ -171,7 +173,11 @@ fn is_object(value: &str) -> bool {
     let decoded: Vec<u8> = bytes.collect();
     let decoded = String::from_utf8_lossy(&decoded);
     let member = decoded.strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
-    member.is_some_and(|rest| rest.split_once('"').map_or(rest.len() > 30, |(_, rest)| rest.trim_start().starts_with(':')))
+    let readable = |text: &str| text.chars().take(30).all(|c| !c.is_control() && c != char::REPLACEMENT_CHARACTER);
+    member.is_some_and(|rest| match rest.split_once('"') {
+        Some((name, rest)) => readable(name) && rest.trim_start().starts_with(':'),
+        None => rest.len() > 30 && readable(rest),
+    })
 }
 
 /// `text` with secrets replaced by [`REDACTED`]; `None` when there are none.
@@ -322,6 +328,8 @@ mod tests {
             "token = os.environ['X'], password = get_password(), auth-token==1.2.3",
             "use --api-key to set it, --token your-token, --token-file token1.txt",
             "sort_key=name, primary_key=True, max_tokens=4096, page_token=abc123",
+            "ok ? \"PASS\" : \"FAIL\", libc::passwd::pw_gecos",
+            "\"integrity\": \"sha512-6x6dK6zJdpTzHvOTudUeyK2WXAaIfmDgsyslYrRBeFIlsi54AYsFGUuhmvrQ==\"",
             "Password: optional",
             "SECRET_KEY: a 256-bit key",
             "keywords: mcp2024server",

@@ -1,7 +1,12 @@
 //! Names under which secrets stand, and values that are none.
 
 /// Words that a value is made of which only says what belongs in its place.
-const SAID: [&str; 52] = [
+const SAID: &[&str] = &[
+    "await",
+    "new",
+    "next",
+    "refresh",
+    "pat",
     "your",
     "my",
     "the",
@@ -136,6 +141,7 @@ pub fn is_placeholder(value: &str) -> bool {
     }
     let variable = value.chars().all(|c| c.is_ascii_uppercase() || c == '_') && value.contains('_') && names_a_secret(value);
     value.contains(['{', '<'])
+        || (value.starts_with('[') && value.ends_with(']'))
         || value.starts_with('$')
         || upper.starts_with("YOUR")
         || upper.trim_matches(['X', '*', '.']).is_empty()
@@ -198,9 +204,21 @@ mod tests {
 
     #[test]
     fn values_that_are_none() {
-        for value in
-            ["", "${TOKEN}", "<token>", "YOUR_KEY", "your-token", "my-api-key", "GITHUB_TOKEN", "xxxx", "***", "string", "$TOKEN"]
-        {
+        for value in [
+            "",
+            "${TOKEN}",
+            "<token>",
+            "YOUR_KEY",
+            "your-token",
+            "my-api-key",
+            "GITHUB_TOKEN",
+            "xxxx",
+            "***",
+            "string",
+            "$TOKEN",
+            "[MASK]",
+            "nextToken",
+        ] {
             assert!(is_placeholder(value), "{value}");
         }
         for value in ["hunter2", "short", "x", "HUNTER", "abc_def", "Zm9vYmFy", "token-7f3a"] {

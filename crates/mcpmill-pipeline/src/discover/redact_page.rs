@@ -102,10 +102,12 @@ fn length(text: &str, quote: &str) -> Option<usize> {
 fn is_value(value: &str) -> bool {
     let scheme = value.split_whitespace().next().unwrap_or_default().to_lowercase();
     let address = matches!(value.get(..7), Some("http://" | "https:/"));
-    let prose = value.trim().contains(char::is_whitespace) && !matches!(scheme.as_str(), "basic" | "bearer" | "token" | "digest");
+    let prose = !value.is_ascii()
+        || value.trim().contains(char::is_whitespace) && !matches!(scheme.as_str(), "basic" | "bearer" | "token" | "digest");
     let value = value.split_whitespace().next_back().unwrap_or_default();
-    let version = value.matches('.').count() > 1
-        && value.trim_start_matches(['^', '~', '=', '>', '<']).chars().all(|c| c.is_ascii_digit() || c == '.');
+    let version = value.trim_start_matches(['^', '~', '=', '>', '<']).split('.').collect::<Vec<_>>();
+    let version =
+        version.len() > 2 && version[..2].iter().all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()));
     !address && !prose && !version && !is_placeholder(value)
 }
 
@@ -273,7 +275,7 @@ mod tests {
                 "required": ["token"] } }],
             "password": "the password of the account", "accessToken": "YOUR_TOKEN", "token_url": "https://a.example/token",
             "nextPageToken": "abc", "keywords": "mcp,token", "identifier": "auth-server", "secret": "API_KEY",
-            "dependencies": { "cookie": "^0.7.1", "pbkdf2-password": "1.2.1" },
+            "dependencies": { "cookie": "^0.7.1", "pbkdf2-password": "1.2.1", "tough-cookie": "4.1.3-x.1" }, "invalid_token": "令牌已失效",
             "repository": { "url": "git+ssh://git@github.com/acme/x.git" }, "clone": "git@github.com:acme/x.git",
         });
         assert_eq!(redact_page(&page.to_string(), &[]), None);
