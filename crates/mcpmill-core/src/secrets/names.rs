@@ -104,8 +104,9 @@ pub fn names_a_secret(name: &str) -> bool {
     let upper = name.to_uppercase().replace('-', "_");
     let parts = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTHORIZATION", "COOKIE"];
     parts.iter().any(|word| upper.contains(word))
-        || upper.split('_').any(|word| matches!(word, "PAT" | "PWD" | "AUTH" | "DSN"))
-        || words(name).last().is_some_and(|word| word == "pass")
+        || upper.split('_').any(|word| matches!(word, "PAT" | "PWD" | "DSN"))
+        // `AUTH_TYPE` says how, and `PASS_THROUGH` what is done.
+        || words(name).last().is_some_and(|word| word == "pass" || word == "auth")
 }
 
 /// Whether a member of this name holds a secret wherever it stands, even among what is no configuration: what
