@@ -44,20 +44,7 @@ fn reach(remote: &Remote) -> Option<Reach> {
 }
 
 fn record(launch: Launch) -> ServerRecord {
-    ServerRecord {
-        id: ServerRecord::identify(&launch),
-        name: "remote".to_owned(),
-        title: None,
-        description: None,
-        version: None,
-        launch,
-        env: Vec::new(),
-        licence: None,
-        sources: Vec::new(),
-        world: Vec::new(),
-        flags: Vec::new(),
-        listed_tools: None,
-    }
+    mcpmill_testkit::server("remote", launch)
 }
 
 async fn connect(remote: &Remote) -> Result<Box<dyn ToolRunner>, ConnectError> {

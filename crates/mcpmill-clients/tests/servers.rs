@@ -377,20 +377,7 @@ async fn dropping_a_server_ends_it() {
 
 fn record(name: &str, command: &str, args: &[&str]) -> ServerRecord {
     let launch = Launch::Stdio { command: command.to_owned(), args: args.iter().map(|&arg| arg.to_owned()).collect() };
-    ServerRecord {
-        id: ServerRecord::identify(&launch),
-        name: name.to_owned(),
-        title: None,
-        description: None,
-        version: None,
-        launch,
-        env: Vec::new(),
-        licence: None,
-        sources: Vec::new(),
-        world: Vec::new(),
-        flags: Vec::new(),
-        listed_tools: None,
-    }
+    mcpmill_testkit::server(name, launch)
 }
 
 #[tokio::test]

@@ -68,20 +68,7 @@ pub(crate) mod tests {
     /// A server that cannot be started, with what was recorded of it.
     pub(crate) fn server(listed: Option<&Value>) -> ServerRecord {
         let launch = Launch::Unsupported { what: "oci image `x`".into() };
-        ServerRecord {
-            id: ServerRecord::identify(&launch),
-            name: "x".into(),
-            title: None,
-            description: None,
-            version: None,
-            launch,
-            env: Vec::new(),
-            licence: None,
-            sources: Vec::new(),
-            world: Vec::new(),
-            flags: Vec::new(),
-            listed_tools: listed.map(Value::to_string),
-        }
+        ServerRecord { listed_tools: listed.map(Value::to_string), ..mcpmill_testkit::server("x", launch) }
     }
 
     #[test]

@@ -22,19 +22,12 @@ use mcpmill_testkit::{Kept, context};
 use serde_json::{Value, json};
 
 fn server(name: &str, licence: Option<&str>) -> ServerRecord {
+    let launch = Launch::Unsupported { what: "none".into() };
     ServerRecord {
         id: ServerId(format!("srv_{name}")),
-        name: name.into(),
-        title: None,
-        description: None,
         version: Some("1.2.3".into()),
-        launch: Launch::Unsupported { what: "none".into() },
-        env: Vec::new(),
         licence: licence.map(str::to_owned),
-        sources: Vec::new(),
-        world: Vec::new(),
-        flags: Vec::new(),
-        listed_tools: None,
+        ..mcpmill_testkit::server(name, launch)
     }
 }
 

@@ -6,4 +6,4 @@ mod records;
 
 pub use edges::{Forgetful, Kept, Pages, Scripted, context, recorder};
 pub use model::ScriptedEndpoint;
-pub use records::{sample, tool};
+pub use records::{sample, server, tool};

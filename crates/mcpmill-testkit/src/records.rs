@@ -2,9 +2,27 @@
 
 use mcpmill_core::{
     id::{SampleId, ServerId},
-    record::{FunctionCall, Message, Sample, SampleKind, Tool, ToolCall, ToolDraft},
+    record::{FunctionCall, Launch, Message, Sample, SampleKind, ServerRecord, Tool, ToolCall, ToolDraft},
 };
 use serde_json::Value;
+
+/// A server of which nothing is known but its name and how it is started.
+pub fn server(name: &str, launch: Launch) -> ServerRecord {
+    ServerRecord {
+        id: ServerRecord::identify(&launch),
+        name: name.to_owned(),
+        title: None,
+        description: None,
+        version: None,
+        launch,
+        env: Vec::new(),
+        licence: None,
+        sources: Vec::new(),
+        world: Vec::new(),
+        flags: Vec::new(),
+        listed_tools: None,
+    }
+}
 
 /// A tool of the server `srv_<server>`.
 pub fn tool(server: &str, name: &str, description: &str, input_schema: Value) -> Tool {

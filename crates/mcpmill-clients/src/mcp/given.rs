@@ -110,20 +110,7 @@ mod tests {
             required: value.is_none(),
             value: value.map(str::to_owned),
         };
-        ServerRecord {
-            id: ServerRecord::identify(&launch),
-            name: "s".to_owned(),
-            title: None,
-            description: None,
-            version: None,
-            launch,
-            env: env.iter().map(variable).collect(),
-            licence: None,
-            sources: Vec::new(),
-            world: Vec::new(),
-            flags: Vec::new(),
-            listed_tools: None,
-        }
+        ServerRecord { env: env.iter().map(variable).collect(), ..mcpmill_testkit::server("s", launch) }
     }
 
     type Ready = (Vec<String>, Vec<(String, String)>);
