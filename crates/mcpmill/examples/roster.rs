@@ -21,6 +21,7 @@ use anyhow::{Context, Result, ensure};
 use mcpmill_core::{
     record::{Outcome, ServerRecord, Tool},
     secrets::{names_a_secret, redact},
+    template::as_variable,
 };
 use mcpmill_store::parquet_file::read_all;
 use serde::Deserialize;
@@ -83,6 +84,12 @@ fn stays_outside(name: &str, value: &str) -> bool {
     names_a_secret(name) || redact(value).is_some()
 }
 
+/// The values of options that name a secret, by the name under which discover lets them be asked for.
+fn secret_options(args: &[String]) -> impl Iterator<Item = (String, &String)> {
+    let option = |arg: &String| arg.starts_with("--").then(|| as_variable(arg)).filter(|name| names_a_secret(name));
+    args.windows(2).filter(|pair| !pair[1].starts_with('-')).filter_map(move |pair| Some((option(&pair[0])?, &pair[1])))
+}
+
 fn words(names: &str) -> Vec<String> {
     names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
@@ -96,9 +103,9 @@ fn prepare(entries: &[Entry], folder: &Path) -> Result<BTreeMap<String, String>>
         let open: BTreeMap<_, _> = plain.into_iter().map(|(name, value)| (name, placed(value))).collect();
         let names: Vec<&String> = hidden.iter().map(|(name, _)| *name).collect();
         // Two servers may want different dummies under one name: the first one's is used for both.
-        for (name, value) in hidden {
+        for (name, value) in hidden.into_iter().map(|(name, value)| (name.clone(), value)).chain(secret_options(&entry.args)) {
             let variable = format!("ROSTER_{}", name.to_uppercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
-            secrets.entry(name.clone()).or_insert_with(|| variable.clone());
+            secrets.entry(name).or_insert_with(|| variable.clone());
             variables.entry(variable).or_insert_with(|| placed(value));
         }
         servers.push(json!({

@@ -9,6 +9,9 @@ use mcpmill_core::{
 
 use super::{Failure, world::is_placed};
 
+/// What is asked for where nothing says what belongs there.
+pub(super) const UNNAMED: &str = "ARGUMENT";
+
 /// The variables and arguments of one server, from its listing and from the user's credentials.
 pub(super) struct Given<'a> {
     credentials: &'a HashMap<String, String>,
@@ -73,7 +76,7 @@ impl<'a> Given<'a> {
             Form::Redacted if hole.name.is_empty() => before,
             _ => hole.name.as_str(),
         };
-        let name = if name.is_empty() { "ARGUMENT" } else { name };
+        let name = if name.is_empty() { UNNAMED } else { name };
         let own = self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
         if let Some(value) = own.or_else(|| self.credentials.get(name).cloned()) {
             return value;

@@ -1,6 +1,6 @@
 //! Keeps the user's secrets out of what servers say.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use async_trait::async_trait;
 use mcpmill_core::{
@@ -11,34 +11,37 @@ use serde_json::{Map, Value};
 
 use super::secrets::Secrets;
 
-/// Replaces the values of secrets in everything that servers say by `<NAME>`, before anybody writes it
+/// Replaces the values of secrets in everything that a server says by `<NAME>`, before anybody writes it
 /// down: servers print their environment into errors, and some into the text of their tools. A value is
 /// known as it is, without the word `Bearer` or `Basic` before it, and in JSON, percent-encoded or Base64.
-/// Values of less than six bytes stay: they are in too many texts by chance.
+/// Values of less than six bytes stay: they are in too many texts by chance. So do those that the server
+/// can have been given under no name: it knows nothing of them, and a value such as `user@example.com` is in
+/// many a description.
 pub struct HidingSecrets<C> {
     inner: C,
-    secrets: Arc<Secrets>,
+    secrets: HashMap<String, String>,
 }
 
 impl<C> HidingSecrets<C> {
     /// Servers of `inner`, which is given `secrets` by name.
     pub fn new(inner: C, secrets: &HashMap<String, String>) -> Self {
-        Self { inner, secrets: Arc::new(Secrets::new(secrets)) }
+        Self { inner, secrets: secrets.clone() }
     }
 }
 
 #[async_trait]
 impl<C: Connector> Connector for HidingSecrets<C> {
     async fn connect(&self, server: &ServerRecord, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
-        if self.secrets.is_empty() {
+        let secrets = Secrets::given_to(server, &self.secrets);
+        if secrets.is_empty() {
             return self.inner.connect(server, world).await;
         }
         match self.inner.connect(server, world).await {
             Ok(runner) => {
-                let info = self.secrets.record(runner.info().clone());
-                Ok(Box::new(Hidden { runner, info, secrets: Arc::clone(&self.secrets) }))
+                let info = secrets.record(runner.info().clone());
+                Ok(Box::new(Hidden { runner, info, secrets }))
             }
-            Err(error) => Err(self.secrets.record(error)),
+            Err(error) => Err(secrets.record(error)),
         }
     }
 }
@@ -46,7 +49,7 @@ impl<C: Connector> Connector for HidingSecrets<C> {
 struct Hidden {
     runner: Box<dyn ToolRunner>,
     info: ServerInfo,
-    secrets: Arc<Secrets>,
+    secrets: Secrets,
 }
 
 #[async_trait]

@@ -5,8 +5,11 @@ use std::{
     fmt::Write as _,
 };
 
+use mcpmill_core::{record::ServerRecord, template::as_variable};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Number, Value};
+
+use super::given::UNNAMED;
 
 /// A shorter value is in too many texts by chance. It stays where it is.
 const SHORTEST: usize = 6;
@@ -32,6 +35,17 @@ impl Secrets {
         // A form that holds another one goes first.
         forms.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
         Self(forms)
+    }
+
+    /// Those of `secrets` that `server` can have been given: the name of each stands somewhere in its listing, as
+    /// that of a variable, a header, an option or a hole. A few too many do no harm.
+    pub(super) fn given_to(server: &ServerRecord, secrets: &HashMap<String, String>) -> Self {
+        let listing = serde_json::to_string(&(&server.launch, &server.env)).unwrap_or_default();
+        let listing = as_variable(&listing);
+        // Those of remote servers are named behind their host.
+        let bare = |name: &str| as_variable(name.rsplit('/').next().unwrap_or(name));
+        let named = secrets.iter().filter(|(name, _)| *name == UNNAMED || listing.contains(&bare(name)));
+        Self::new(&named.map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -169,7 +183,7 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mcpmill_core::record::ToolDraft;
+    use mcpmill_core::record::{EnvVar, Launch, ToolDraft};
     use serde_json::json;
 
     use super::*;
@@ -193,6 +207,26 @@ mod tests {
         assert_eq!((hidden.name.as_str(), hidden.description.as_deref()), ("x", Some("uses <A_KEY>")));
         let schema = r#"{"properties":{"of <A_KEY>":{"default":["<A_KEY>","<PIN>"]}},"a":1.0}"#;
         assert_eq!(hidden.input_schema.to_string(), schema);
+    }
+
+    #[test]
+    fn only_what_a_server_can_have_been_given_is_looked_for() {
+        let all: HashMap<_, _> = [("MAIL", "user@example.com"), ("API_KEY", "s3cret-value"), ("h.example/TOKEN", "t0ken-value")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let text = "user@example.com s3cret-value t0ken-value";
+        let stdio = |args: &[&str]| Launch::Stdio { command: "npx".into(), args: args.iter().map(|arg| (*arg).into()).collect() };
+        let variable = |name: &str| EnvVar { name: name.to_owned(), secret: true, required: true, value: None };
+        let remote = Launch::Sse { url: "https://h.example/sse?t={token}".into(), headers: vec![variable("x-api-key")] };
+        for (launch, env, hidden) in [
+            (stdio(&["p"]), vec![], text),
+            (stdio(&["p"]), vec![variable("MAIL")], "<MAIL> s3cret-value t0ken-value"),
+            (stdio(&["p", "--apiKey", "<redacted>"]), vec![], "user@example.com <API_KEY> t0ken-value"),
+            (remote, vec![], "user@example.com <API_KEY> <h.example/TOKEN>"),
+        ] {
+            let server = ServerRecord { env, ..mcpmill_testkit::server("s", launch) };
+            assert_eq!(Secrets::given_to(&server, &all).out_of(text), hidden, "{:?}", server.launch);
+        }
     }
 
     #[test]
