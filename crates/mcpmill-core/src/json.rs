@@ -33,6 +33,52 @@ pub fn read(bytes: &[u8]) -> Option<Read> {
     Some(Read { value, mended: reader.mended })
 }
 
+/// Whether a number in a JSON text has more digits than are kept: whole ones beyond 64 bits, and fractions of more
+/// digits than an `f64` has. Such numbers are read as the nearest one.
+pub fn is_rounded(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some(first) = rest.first() {
+        let length = match first {
+            b'"' => string_length(rest),
+            b'-' | b'0'..=b'9' => rest.iter().take_while(|byte| is_of_number(**byte)).count(),
+            _ => 1,
+        };
+        let (token, after) = rest.split_at(length);
+        // Up to fifteen digits are always kept.
+        if *first != b'"' && length > 15 && std::str::from_utf8(token).is_ok_and(loses_digits) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+fn is_of_number(byte: u8) -> bool {
+    byte.is_ascii_digit() || b"+-.eE".contains(&byte)
+}
+
+/// Bytes up to the end of the string that `text` starts with, or all when it has none.
+fn string_length(text: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+fn loses_digits(number: &str) -> bool {
+    let digits = |text: &str| {
+        let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+        mantissa.chars().filter(char::is_ascii_digit).collect::<String>().trim_matches('0').to_owned()
+    };
+    let kept = serde_json::from_str::<Value>(number).ok().filter(Value::is_number);
+    kept.is_some_and(|kept| digits(&kept.to_string()) != digits(number))
+}
+
 /// Reads a JSON text that was written from a value of ours, which may be nested as deeply as [`DEEPEST`].
 ///
 /// # Errors
@@ -297,6 +343,28 @@ mod tests {
         for text in ["[nan]", "[-]", "[1e]", "[.5]", "[1.]", "[NaN1]", "[+1]"] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_of_more_digits_than_are_kept_are_found() {
+        let rounded = |number: &str| is_rounded(format!(r#"{{"a\"1":[{number}, true],"b":2}}"#).as_bytes());
+        for number in ["18446744073709551616000001", "-9223372036854775809", "0.12345678901234567890", "1.2345678901234567891e5"]
+        {
+            assert!(rounded(number), "{number}");
+        }
+        for number in [
+            "18446744073709551615",
+            "-9223372036854775808",
+            "100000000000000000000000",
+            "1.7976931348623157e308",
+            "0.1000000000000000000",
+            "1.10",
+            r#""18446744073709551616000001""#,
+            r#""\"18446744073709551616000001""#,
+        ] {
+            assert!(!rounded(number), "{number}");
+        }
+        assert!(!is_rounded(b"\"unended 18446744073709551616000001\\"));
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(super) struct Kept {
     noise: AtomicU64,
     requests: AtomicU64,
     mended: AtomicU64,
+    rounded: AtomicU64,
     odd_cursors: AtomicU64,
 }
 
@@ -69,6 +70,11 @@ impl Kept {
     /// Messages in which broken characters were replaced.
     pub(super) fn mended(&self) -> u64 {
         self.mended.load(Ordering::Relaxed)
+    }
+
+    /// Messages with numbers of more digits than are kept.
+    pub(super) fn rounded(&self) -> u64 {
+        self.rounded.load(Ordering::Relaxed)
     }
 
     /// Cursors that were neither text nor number.
@@ -163,8 +169,16 @@ impl Kept {
         }
         let Some(read) = json::read(text) else { return Vec::new() };
         let messages = self.messages(read.value);
-        self.mended.fetch_add(u64::from(read.mended && !messages.is_empty()), Ordering::Relaxed);
+        if !messages.is_empty() {
+            self.note_changes(text, read.mended);
+        }
         messages
+    }
+
+    /// Counts a message that is not kept as it was sent.
+    pub(super) fn note_changes(&self, text: &[u8], mended: bool) {
+        self.mended.fetch_add(u64::from(mended), Ordering::Relaxed);
+        self.rounded.fetch_add(u64::from(json::is_rounded(text)), Ordering::Relaxed);
     }
 
     /// What one JSON text holds: a message, or, as 2025-03-26 has it, a list of such.

@@ -273,8 +273,11 @@ impl ToolRunner for Runner {
     }
 
     fn oddities(&self) -> Vec<String> {
-        let noted =
-            [("stdout_noise", self.kept.noise(), "lines"), ("mended", self.kept.mended(), "messages with broken characters")];
+        let noted = [
+            ("stdout_noise", self.kept.noise(), "lines"),
+            ("mended", self.kept.mended(), "messages with broken characters"),
+            ("rounded", self.kept.rounded(), "messages with numbers of more digits than are kept"),
+        ];
         let counted = noted.iter().filter(|(_, count, _)| *count > 0).map(|(what, count, of)| format!("{what}: {count} {of}"));
         let cursor = (self.kept.odd_cursors() > 0).then(|| "pagination: a cursor that is neither text nor number".to_owned());
         counted.chain(cursor).collect()

@@ -76,7 +76,7 @@ def odd_lists(request):
         raw_answer(request, b'{"name":"bytes","description":"\xff\xfe","inputSchema":{}},'
                    b'{"name":"surrogate","description":"a\\ud800b","inputSchema":{}}')
     elif MODE == "odd-numbers":
-        odd = ["1e400", "NaN", "9" * 401]
+        odd = ["1e400", "NaN", "9" * 401, "18446744073709551617"]
         listed = ['{"name":"odd_%d","inputSchema":{"maximum":%s}}' % (n, number) for n, number in enumerate(odd)]
         raw_answer(request, ",".join(listed + [json.dumps(tool("a"))]))
     elif MODE == "says-before":

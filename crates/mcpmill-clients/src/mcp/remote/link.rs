@@ -299,7 +299,9 @@ impl Link {
         if is_too_much(bytes) {
             return Err(Fault::Flood);
         }
-        Ok(mcpmill_core::json::read(bytes).map(|read| read.value))
+        let Some(read) = mcpmill_core::json::read(bytes) else { return Ok(None) };
+        self.kept.note_changes(bytes, read.mended);
+        Ok(Some(read.value))
     }
 
     /// Reads the answer to a request to its end and passes on what it holds. The request is lost when the
