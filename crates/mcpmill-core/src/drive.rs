@@ -9,6 +9,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    account::Reached,
     canonical::content_hash,
     edge::Recorder,
     event::{Event, Events, Summary},
@@ -86,6 +87,30 @@ pub enum StageError {
     /// Stopped from outside; what was done is kept.
     #[error("interrupted")]
     Interrupted,
+    /// The run may use no more; what was done is kept.
+    #[error("`{stage}` stopped after {done} of {rows} rows: {reached}")]
+    Budget {
+        /// The stage.
+        stage: String,
+        /// Rows with an outcome.
+        done: u64,
+        /// Rows of the stage.
+        rows: u64,
+        /// The cap.
+        reached: Reached,
+    },
+    /// Rows wait for answers that are still to come; what was done is kept.
+    #[error("{waiting} of {rows} rows of `{stage}` wait: {cause}")]
+    Waiting {
+        /// The stage.
+        stage: String,
+        /// Rows without an outcome.
+        waiting: u64,
+        /// Rows of the stage.
+        rows: u64,
+        /// What the first of them waits for.
+        cause: String,
+    },
     /// More rows failed than the settings allow.
     #[error("{failed} of {rows} rows failed in `{stage}`, more than {allowed:.0} % allowed; {count} times: {reason}: {cause}{}", raw_replies(.raw))]
     TooManyFailures {
@@ -238,8 +263,9 @@ where
     let SoFar { mut summary, mut failures } = so_far;
     cx.events.emit(Event::StageStarted { stage: cx.stage.clone(), rows, done: summary.input_rows });
     let mut flying = FuturesUnordered::new();
+    let mut waits = Waits::default();
     loop {
-        while flying.len() < pace.concurrency.max(1) {
+        while flying.len() < pace.concurrency.max(1) && cx.recorder.exhausted().is_none() {
             let Some((hash, input)) = waiting.next() else { break };
             let started = Instant::now();
             let ending = work(input);
@@ -252,6 +278,10 @@ where
         };
         let Some((hash, started, mut done)) = ended else { break };
         done.outcome.seconds = started.elapsed().as_secs_f64();
+        if done.outcome.outcome == OutcomeKind::Waiting {
+            waits.note(done.outcome);
+            continue;
+        }
         let outcome = done.outcome.clone();
         let brought = done.rows.len() as u64;
         out.accept(&hash, done)?;
@@ -263,10 +293,34 @@ where
             return Err(failures.error(cx, &summary, rows, pace));
         }
     }
+    if summary.input_rows < rows
+        && let Some(reached) = cx.recorder.exhausted()
+    {
+        return Err(StageError::Budget { stage: cx.stage.clone(), done: summary.input_rows, rows, reached });
+    }
     if too_many(&summary, pace) {
         return Err(failures.error(cx, &summary, rows, pace));
     }
-    Ok(summary)
+    match waits {
+        Waits { rows: 0, .. } => Ok(summary),
+        Waits { rows: waiting, cause } => Err(StageError::Waiting { stage: cx.stage.clone(), waiting, rows, cause }),
+    }
+}
+
+/// Rows that have no end yet.
+#[derive(Default)]
+struct Waits {
+    rows: u64,
+    cause: String,
+}
+
+impl Waits {
+    fn note(&mut self, outcome: Outcome) {
+        if self.rows == 0 {
+            self.cause = outcome.cause.unwrap_or_default();
+        }
+        self.rows += 1;
+    }
 }
 
 /// Whether more of the rows that were tried failed than may.
@@ -320,7 +374,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::edge::{Mode, exchange::tests::Memory};
+    use crate::{
+        account::{Budget, Caps},
+        edge::{Mode, exchange::tests::Memory},
+        record::Usage,
+    };
 
     #[derive(Serialize)]
     struct Number(String);
@@ -395,6 +453,44 @@ mod tests {
         .await
         .unwrap();
         assert_eq!((summary.input_rows, summary.kept, again.into_inner()), (5, 5, 2));
+    }
+
+    #[tokio::test]
+    async fn rows_that_wait_have_no_end_and_are_taken_up_again() {
+        let (cx, out) = (context(), Kept::default());
+        let waits = |n: Number| async move {
+            let odd = n.0.ends_with(['1', '3']);
+            if odd { Done::<u8>::none(Outcome::waiting(n.0, "a batch")) } else { Done::kept(&n.0, vec![]) }
+        };
+        let error = drive(numbers(5), PACE, &cx, &out, waits).await.unwrap_err();
+        assert!(matches!(error, StageError::Waiting { waiting: 2, rows: 5, ref cause, .. } if cause == "a batch"), "{error}");
+        let summary = drive(numbers(5), PACE, &cx, &out, |n| async move { Done::<u8>::kept(&n.0, vec![]) }).await.unwrap();
+        assert_eq!((summary.input_rows, summary.kept), (5, 5));
+    }
+
+    #[tokio::test]
+    async fn a_budget_that_is_used_up_starts_no_more_rows() {
+        let caps = Caps { tokens: Some(10), ..Caps::default() };
+        let budget = Budget::new(caps, Usage::default());
+        let recorder = Recorder::new(Arc::new(Memory::default()), Mode::Reuse).with_budget(Arc::clone(&budget));
+        let (cx, out) = (Context { recorder: Arc::new(recorder), ..context() }, Kept::default());
+        let started = AtomicU64::new(0);
+        let used = Usage { output_tokens: 4, ..Usage::default() };
+        let error = drive(numbers(50), PACE, &cx, &out, |n| {
+            started.fetch_add(1, Ordering::SeqCst);
+            let budget = &budget;
+            async move {
+                match budget.reserve(used).await {
+                    Ok(reserved) => reserved.settle(used),
+                    Err(reached) => return Done::<u8>::none(Outcome::waiting(n.0, reached.to_string())),
+                }
+                Done::kept(&n.0, vec![])
+            }
+        })
+        .await
+        .unwrap_err();
+        assert!(matches!(error, StageError::Budget { done: 2, rows: 50, .. }), "{error}");
+        assert!(started.into_inner() <= 2 + PACE.concurrency as u64 && out.0.into_inner().unwrap().len() == 2);
     }
 
     #[tokio::test]

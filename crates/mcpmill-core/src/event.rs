@@ -103,6 +103,8 @@ impl Summary {
             OutcomeKind::Dropped => self.dropped += 1,
             OutcomeKind::Failed => self.failed += 1,
             OutcomeKind::Skipped => self.skipped += 1,
+            // No end: the driver never counts one.
+            OutcomeKind::Waiting => self.input_rows -= 1,
         }
         self.usage += Usage {
             input_tokens: outcome.input_tokens,

@@ -3,6 +3,7 @@
 //! This crate does no IO: it knows no file, no network, no clock and no terminal. Stages are
 //! written against it; the binary hands them real edges, tests hand them scripted ones.
 
+pub mod account;
 pub mod canonical;
 pub mod drive;
 pub mod edge;

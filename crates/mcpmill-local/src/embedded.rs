@@ -32,7 +32,7 @@ impl EmbeddedModel {
     }
 
     fn error(&self, kind: ChatErrorKind, detail: String) -> ChatError {
-        ChatError { model: self.name.clone(), kind, detail, raw: None, attempts: 1 }
+        ChatError { model: self.name.clone(), kind, detail, raw: None, attempts: 1, usage: Usage::default() }
     }
 
     /// One generation on a thread that may block. When the caller goes away the generation is given up.

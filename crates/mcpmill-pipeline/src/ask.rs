@@ -26,6 +26,8 @@ pub struct Meter {
     pub attempts: u32,
     /// Why a model could not be asked at all: it is down, or the reply to replay is not recorded.
     pub unreachable: Option<String>,
+    /// Whether that is because the question was not asked yet.
+    pub waits: bool,
 }
 
 /// Why a prompt brought nothing.
@@ -39,6 +41,8 @@ pub struct AskFailure {
     pub raw: Option<String>,
     /// True when the model answered, and no answer could be used; false when it could not be asked.
     pub answered: bool,
+    /// True when the question was not asked yet: the row waits for a batch, or for more money.
+    pub waits: bool,
 }
 
 impl AskFailure {
@@ -56,6 +60,9 @@ impl AskFailure {
 
     /// The outcome of a row that failed on this.
     pub fn outcome(self, input_id: &str) -> Outcome {
+        if self.waits {
+            return Outcome::waiting(input_id, self.cause);
+        }
         let mut outcome = Outcome::failed(input_id, self.reason, self.cause);
         outcome.raw = self.raw;
         outcome
@@ -93,6 +100,7 @@ pub async fn ask<T>(
         cause,
         raw: raw.map(|r| clipped(&r, RAW_KEPT)),
         answered: matches!(reason, "unusable-reply" | "refused"),
+        waits: false,
     };
     let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..6];
     let messages = prompt.render(&question.inputs, nonce).map_err(|e| fail("prompt", e.to_string(), None))?;
@@ -113,11 +121,14 @@ pub async fn ask<T>(
         };
         let replied = model.chat(&request).await.map_err(|e| {
             meter.attempts += e.attempts;
+            meter.usage += e.usage;
             // What a model refuses or garbles it will refuse again: that is an answer of a kind.
             if !e.is_final() {
                 meter.unreachable.get_or_insert_with(|| e.to_string());
             }
-            fail(if e.is_final() { "refused" } else { "model-failed" }, e.to_string(), e.raw)
+            meter.waits |= e.waits();
+            let failure = fail(if e.is_final() { "refused" } else { "model-failed" }, e.to_string(), e.raw.clone());
+            AskFailure { waits: e.waits(), ..failure }
         })?;
         if replied.live {
             meter.usage += replied.reply.usage;

@@ -7,6 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use mcpmill_core::{
+    account::{Accounts, Charge},
     drive::{Context, Done, Sink, SinkError},
     edge::{
         ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Exchange, Exchanges, Fetch, FetchError, FetchErrorKind,
@@ -21,25 +22,30 @@ use tokio_util::sync::CancellationToken;
 /// A store that forgets everything.
 pub struct Forgetful;
 
+#[async_trait]
 impl Exchanges for Forgetful {
     fn get(&self, _: &str) -> Result<Option<Stored>, StoreError> {
         Ok(None)
     }
 
-    fn begin(&self, _: &str) -> Result<(), StoreError> {
+    async fn begin(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn put(&self, _: &Exchange) -> Result<(), StoreError> {
+    async fn put(&self, _: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn abandon(&self, _: &str) -> Result<(), StoreError> {
+    async fn abandon(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
     fn repeated(&self) -> Result<u64, StoreError> {
         Ok(0)
+    }
+
+    fn accounts(&self) -> Result<Accounts, StoreError> {
+        Ok(Accounts::default())
     }
 }
 
@@ -89,6 +95,7 @@ impl ChatModel for Scripted {
                 detail: "no answer".into(),
                 raw: None,
                 attempts: 1,
+                usage: Usage::default(),
             }),
         }
     }

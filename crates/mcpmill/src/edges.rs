@@ -26,7 +26,7 @@ use mcpmill_core::{
         ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, ConnectError, Connector, EmbedError, Embedder, Fetch, Mode,
         RecordedChat, RecordedEmbedder, Recorder, ToolRunner, WorldSpec,
     },
-    record::{HarvestOutcome, ServerRecord},
+    record::{HarvestOutcome, ServerRecord, Usage},
 };
 #[cfg(feature = "local-models")]
 use mcpmill_local::{EmbeddedModel, LoadOptions};
@@ -438,7 +438,8 @@ impl ChatModel for Absent {
     }
 
     async fn chat(&self, _: &ChatRequest) -> Result<ChatReply, ChatError> {
-        Err(ChatError { model: self.0.clone(), kind: ChatErrorKind::NotRecorded, detail: self.why(), raw: None, attempts: 0 })
+        let (model, kind) = (self.0.clone(), ChatErrorKind::NotRecorded);
+        Err(ChatError { model, kind, detail: self.why(), raw: None, attempts: 0, usage: Usage::default() })
     }
 }
 

@@ -12,8 +12,12 @@ pub enum Exit {
     Usage = 2,
     /// Too many rows failed.
     Failures = 3,
+    /// The budget is used up, what was done is saved.
+    Budget = 4,
     /// Something the program needs is missing here.
     Environment = 5,
+    /// Rows wait for the answers of a batch, what was done is saved.
+    Waiting = 6,
     /// Stopped from outside, journal saved.
     Interrupted = 130,
 }

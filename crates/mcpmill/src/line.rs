@@ -558,6 +558,10 @@ impl From<StageError> for Failure {
                 );
                 Self::from_error(Exit::Failures, &error).hint(hint)
             }
+            StageError::Budget { .. } => Self::from_error(Exit::Budget, &error)
+                .hint("what was done is saved; the same command with a higher cap in `[budget]` goes on where it stopped"),
+            StageError::Waiting { .. } => Self::from_error(Exit::Waiting, &error)
+                .hint("once their answers are in the exchange store (`mcpmill batch import FILE`) the same command goes on"),
             StageError::Empty { .. } => {
                 Self::from_error(Exit::Failures, &error).hint("`mcpmill doctor` says what is missing on this machine")
             }

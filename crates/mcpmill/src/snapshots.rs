@@ -291,7 +291,10 @@ impl Snapshots for RecordedSnapshots {
 mod tests {
     use std::{collections::HashMap, sync::Mutex};
 
-    use mcpmill_core::edge::{Exchange, Exchanges, Mode, StoreError, Stored};
+    use mcpmill_core::{
+        account::{Accounts, Charge},
+        edge::{Exchange, Exchanges, Mode, StoreError, Stored},
+    };
     use mcpmill_pipeline::discover::Listing;
 
     use super::*;
@@ -300,22 +303,26 @@ mod tests {
     #[derive(Default)]
     struct Store(Mutex<HashMap<String, Exchange>>);
 
+    #[async_trait]
     impl Exchanges for Store {
         fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
             Ok(self.0.lock().unwrap().get(key).cloned().map(|exchange| Stored { exchange, own: true }))
         }
-        fn begin(&self, _: &str) -> Result<(), StoreError> {
+        async fn begin(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
             Ok(())
         }
-        fn put(&self, exchange: &Exchange) -> Result<(), StoreError> {
+        async fn put(&self, exchange: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {
             self.0.lock().unwrap().insert(exchange.key.clone(), exchange.clone());
             Ok(())
         }
-        fn abandon(&self, _: &str) -> Result<(), StoreError> {
+        async fn abandon(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
             Ok(())
         }
         fn repeated(&self) -> Result<u64, StoreError> {
             Ok(0)
+        }
+        fn accounts(&self) -> Result<Accounts, StoreError> {
+            Ok(Accounts::default())
         }
     }
 

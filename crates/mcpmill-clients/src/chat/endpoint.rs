@@ -15,6 +15,7 @@ use backon::{ExponentialBuilder, Retryable};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use mcpmill_core::canonical::content_hash;
 use mcpmill_core::edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Class, Format};
+use mcpmill_core::record::Usage;
 use mcpmill_core::schema_view::Provider;
 use reqwest::{StatusCode, header};
 use serde_json::{Map, Value};
@@ -211,7 +212,7 @@ impl Endpoint {
     }
 
     fn error(&self, kind: ChatErrorKind, detail: String, raw: Option<String>, attempts: u32) -> ChatError {
-        ChatError { model: self.name.clone(), kind, detail, raw, attempts }
+        ChatError { model: self.name.clone(), kind, detail, raw, attempts, usage: Usage::default() }
     }
 }
 

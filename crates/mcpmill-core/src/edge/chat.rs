@@ -8,7 +8,8 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
-    edge::{Class, ExchangeError, ExchangeKind, Recorder},
+    account::Charge,
+    edge::{Class, ExchangeError, ExchangeKind, Paid, Recorder},
     record::{Message, ToolCall, Usage},
 };
 
@@ -104,6 +105,11 @@ pub trait ChatModel: Send + Sync {
     /// What names the model in lineage and in keys: provider and model, or file and hash.
     fn model(&self) -> &str;
 
+    /// What one answer may use at most, all tries included; nothing for a model that costs nothing.
+    fn at_most(&self, _request: &ChatRequest) -> Usage {
+        Usage::default()
+    }
+
     /// One answer.
     ///
     /// # Errors
@@ -125,6 +131,9 @@ pub struct ChatError {
     pub raw: Option<String>,
     /// Requests it took, retries included.
     pub attempts: u32,
+    /// What they used nevertheless.
+    #[serde(default)]
+    pub usage: Usage,
 }
 
 /// Kinds of failure of a model.
@@ -149,6 +158,10 @@ pub enum ChatErrorKind {
     Malformed,
     /// Replaying, and the answer was never recorded.
     NotRecorded,
+    /// The run may use no more; the question was not asked.
+    BudgetReached,
+    /// The question was written down for a batch; its answer is still to come.
+    Pending,
     /// The embedded model or the store failed.
     Internal,
 }
@@ -158,6 +171,11 @@ impl ChatError {
     /// cannot be read.
     pub fn is_final(&self) -> bool {
         matches!(self.kind, ChatErrorKind::Rejected | ChatErrorKind::Malformed)
+    }
+
+    /// Whether the question was not asked, and will be when the run goes on.
+    pub fn waits(&self) -> bool {
+        matches!(self.kind, ChatErrorKind::BudgetReached | ChatErrorKind::Pending)
     }
 
     /// Whether another try makes sense.
@@ -210,27 +228,40 @@ impl RecordedChat {
     /// # Errors
     /// As [`ChatModel::chat`]; also when replaying and nothing is recorded.
     pub async fn chat(&self, request: &ChatRequest) -> Result<Replied, ChatError> {
-        let fail = |kind, detail: String| ChatError { model: self.model().to_owned(), kind, detail, raw: None, attempts: 0 };
+        let fail = |kind, detail: String| {
+            let model = self.model().to_owned();
+            ChatError { model, kind, detail, raw: None, attempts: 0, usage: Usage::default() }
+        };
         let question = serde_json::json!({ "model": self.model(), "request": request });
         let live = || async {
-            let told = match self.model.chat(request).await {
-                Ok(reply) => serde_json::to_value(&reply),
-                // Also an answer: a replay must meet it again. Another run may ask anew.
-                Err(error) if error.is_final() => serde_json::to_value(Refusal { refused: error }),
-                Err(error) => return Err(error),
+            let answer = self.model.chat(request).await;
+            let (usage, attempts) = match &answer {
+                Ok(reply) => (reply.usage, reply.attempts),
+                Err(error) => (error.usage, error.attempts),
             };
-            told.map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))
+            let told = match answer {
+                Ok(reply) => Ok(serde_json::to_value(&reply)),
+                // Also an answer: a replay must meet it again. Another run may ask anew.
+                Err(error) if error.is_final() => Ok(serde_json::to_value(Refusal { refused: error })),
+                Err(error) => Err(error),
+            };
+            let told = told.and_then(|told| told.map_err(|e| fail(ChatErrorKind::Internal, e.to_string())));
+            Paid { told, usage, attempts }
         };
         let settled = |told: &serde_json::Value| told.get("refused").is_none();
-        let recorded = self.recorder.ask(ExchangeKind::Chat, &question, settled, live).await.map_err(|error| match error {
+        let at_most = Charge { account: self.model(), usage: self.model.at_most(request), attempts: 0 };
+        let asked = self.recorder.ask_paid(ExchangeKind::Chat, &question, settled, Some(at_most), live).await;
+        let recorded = asked.map_err(|error| match error {
             ExchangeError::Live(error) => error,
+            ExchangeError::Budget(_) => fail(ChatErrorKind::BudgetReached, error.to_string()),
             ExchangeError::NotRecorded { .. } => fail(ChatErrorKind::NotRecorded, error.to_string()),
             ExchangeError::Store(error) => fail(ChatErrorKind::Internal, error.to_string()),
         })?;
         let unreadable = |e: serde_json::Error| fail(ChatErrorKind::Internal, format!("stored reply cannot be read: {e}"));
         if !settled(&recorded.reply) {
             let Refusal { refused } = serde_json::from_value(recorded.reply).map_err(unreadable)?;
-            return Err(ChatError { attempts: if recorded.live { refused.attempts } else { 0 }, ..refused });
+            let refused = if recorded.live { refused } else { ChatError { attempts: 0, usage: Usage::default(), ..refused } };
+            return Err(refused);
         }
         Ok(Replied { reply: serde_json::from_value(recorded.reply).map_err(unreadable)?, live: recorded.live })
     }
@@ -267,6 +298,7 @@ mod tests {
                 detail,
                 raw: Some("400".into()),
                 attempts: 1,
+                usage: Usage::default(),
             })
         }
     }

@@ -7,11 +7,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::canonical::{canonical, sha256_hex};
+use crate::{
+    account::{Accounts, Budget, Charge, Reached},
+    canonical::{canonical, sha256_hex},
+    record::Usage,
+};
 
 /// What kind of outside an exchange was with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,24 +85,30 @@ pub struct Stored {
     pub own: bool,
 }
 
-/// A durable store of exchanges, opened for one run. Calls are short and may block.
+/// A durable store of exchanges, opened for one run. What is awaited survives a kill of the process on return; many
+/// callers may share one write.
+#[async_trait]
 pub trait Exchanges: Send + Sync {
-    /// The stored exchange of this key: this run's own, else the newest of other runs.
+    /// The stored exchange of this key: this run's own, else the newest of other runs. Short; may block.
     fn get(&self, key: &str) -> Result<Option<Stored>, StoreError>;
 
-    /// Notes that a request is about to be sent. When the same run noted it before and no answer
-    /// came, a kill lies between, and the call counts as a repeated one.
-    fn begin(&self, key: &str) -> Result<(), StoreError>;
+    /// Notes that a request is about to be sent, with what it may use at most. When the same run noted it before and
+    /// no answer came, a kill lies between: the call counts as a repeated one, and the cut-off one at its most.
+    async fn begin(&self, key: &str, at_most: &Charge<'_>) -> Result<(), StoreError>;
 
-    /// Keeps an exchange as this run's and forgets its note. On return it survives a kill of the
-    /// process. Other runs keep theirs.
-    fn put(&self, exchange: &Exchange) -> Result<(), StoreError>;
+    /// Keeps an exchange as this run's, adds what it used to the run's accounts and forgets its note. Other runs keep
+    /// theirs.
+    async fn put(&self, exchange: &Exchange, used: &Charge<'_>) -> Result<(), StoreError>;
 
-    /// Forgets the note of a request that ended without a reply.
-    fn abandon(&self, key: &str) -> Result<(), StoreError>;
+    /// Adds what a request used that ended without a reply to the run's accounts, and forgets its note.
+    async fn abandon(&self, key: &str, used: &Charge<'_>) -> Result<(), StoreError>;
 
     /// How often `begin` found a note, over all processes that worked for this run.
     fn repeated(&self) -> Result<u64, StoreError>;
+
+    /// What this run has used, by account, over all processes that worked for it. Calls that a kill cut off are in it
+    /// at their most.
+    fn accounts(&self) -> Result<Accounts, StoreError>;
 }
 
 /// The store could not be read or written.
@@ -141,22 +152,57 @@ pub enum ExchangeError<E: std::error::Error> {
         /// The key that was looked up.
         key: String,
     },
+    /// The run may use no more.
+    #[error(transparent)]
+    Budget(Reached),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// What a live call brought: its reply or failure, and what it used either way.
+#[derive(Clone, Debug)]
+pub struct Paid<T> {
+    /// The reply or failure.
+    pub told: T,
+    /// Tokens and money.
+    pub usage: Usage,
+    /// Requests it took.
+    pub attempts: u32,
 }
 
 /// Asks through the store: each request once, its reply written before it is used.
 pub struct Recorder {
     store: Arc<dyn Exchanges>,
     mode: Mode,
+    budget: Option<Arc<Budget>>,
     flights: Turns,
 }
 
 impl Recorder {
     /// A recorder over `store`.
     pub fn new(store: Arc<dyn Exchanges>, mode: Mode) -> Self {
-        Self { store, mode, flights: Mutex::default() }
+        Self { store, mode, budget: None, flights: Mutex::default() }
+    }
+
+    /// Asks only as long as `budget` allows.
+    #[must_use]
+    pub fn with_budget(mut self, budget: Arc<Budget>) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// The cap of the budget that was reached: nobody is asked any more.
+    pub fn exhausted(&self) -> Option<Reached> {
+        self.budget.as_ref()?.reached()
+    }
+
+    /// What the run has used so far, by account.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub fn accounts(&self) -> Result<Accounts, StoreError> {
+        self.store.accounts()
     }
 
     fn serves(&self, kind: ExchangeKind, stored: &Stored, settled: fn(&Value) -> bool) -> bool {
@@ -172,7 +218,7 @@ impl Recorder {
         self.store.repeated()
     }
 
-    /// The reply to `request`: the stored one where that is allowed, else that of `live`.
+    /// The reply to `request`: the stored one where that is allowed, else that of `live`, which costs nothing.
     ///
     /// A reply this run has received already is used again, whatever the mode: that is what makes a
     /// resumed run ask nothing twice. Only one that is not `settled`, such as a server that could not
@@ -192,6 +238,28 @@ impl Recorder {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<Value, E>>,
     {
+        let free = || async { Paid { told: live().await, usage: Usage::default(), attempts: 1 } };
+        self.ask_paid(kind, request, settled, None, free).await
+    }
+
+    /// As [`Recorder::ask`], for a call that is paid for: `at_most` names the account and what the call may use at
+    /// most, which the budget has to have left.
+    ///
+    /// # Errors
+    /// As [`Recorder::ask`]; also when the budget is used up.
+    pub async fn ask_paid<E, F, Fut>(
+        &self,
+        kind: ExchangeKind,
+        request: &Value,
+        settled: fn(&Value) -> bool,
+        at_most: Option<Charge<'_>>,
+        live: F,
+    ) -> Result<Recorded, ExchangeError<E>>
+    where
+        E: std::error::Error,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Paid<Result<Value, E>>>,
+    {
         let key = Exchange::key(kind, request);
         let flight = Flight::join(&self.flights, &key);
         let _turn = flight.turn.lock().await;
@@ -202,18 +270,30 @@ impl Recorder {
             _ if self.mode == Mode::Replay => return Err(ExchangeError::NotRecorded { kind, key }),
             _ => {}
         }
-        self.store.begin(&key)?;
-        match live().await {
+        let reserved = match (&self.budget, &at_most) {
+            (Some(budget), Some(at_most)) => Some(budget.reserve(at_most.usage).await.map_err(ExchangeError::Budget)?),
+            _ => None,
+        };
+        let at_most = at_most.unwrap_or(Charge { account: kind.as_str(), usage: Usage::default(), attempts: 0 });
+        self.store.begin(&key, &at_most).await?;
+        let Paid { told, usage, attempts } = live().await;
+        let used = Charge { usage, attempts, ..at_most };
+        let kept = match told {
             Ok(reply) => {
                 let exchange = Exchange { key, kind, request: request.clone(), reply };
-                self.store.put(&exchange)?;
+                self.store.put(&exchange, &used).await?;
                 Ok(Recorded { reply: exchange.reply, live: true })
             }
             Err(error) => {
-                self.store.abandon(&key)?;
+                self.store.abandon(&key, &used).await?;
                 Err(ExchangeError::Live(error))
             }
+        };
+        // One that is dropped before stays reserved: nobody knows what it cost.
+        if let Some(reserved) = reserved {
+            reserved.settle(usage);
         }
+        kept
     }
 }
 
@@ -255,6 +335,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::account::Caps;
 
     /// An in-memory store; `own` holds the keys this run has used, `noted` those in flight.
     #[derive(Default)]
@@ -263,15 +344,17 @@ pub(crate) mod tests {
         own: Mutex<Vec<String>>,
         noted: Mutex<Vec<String>>,
         repeated: AtomicU64,
+        accounts: Mutex<Accounts>,
     }
 
+    #[async_trait]
     impl Exchanges for Memory {
         fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
             let own = self.own.lock().unwrap().iter().any(|k| k == key);
             Ok(self.kept.lock().unwrap().get(key).map(|e| Stored { exchange: e.clone(), own }))
         }
 
-        fn begin(&self, key: &str) -> Result<(), StoreError> {
+        async fn begin(&self, key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
             let mut noted = self.noted.lock().unwrap();
             let before = noted.iter().any(|k| k == key);
             self.repeated.fetch_add(u64::from(before), Ordering::Relaxed);
@@ -279,20 +362,26 @@ pub(crate) mod tests {
             Ok(())
         }
 
-        fn put(&self, exchange: &Exchange) -> Result<(), StoreError> {
+        async fn put(&self, exchange: &Exchange, used: &Charge<'_>) -> Result<(), StoreError> {
+            self.accounts.lock().unwrap().answered(used);
             self.own.lock().unwrap().push(exchange.key.clone());
             self.noted.lock().unwrap().retain(|k| *k != exchange.key);
             self.kept.lock().unwrap().insert(exchange.key.clone(), exchange.clone());
             Ok(())
         }
 
-        fn abandon(&self, key: &str) -> Result<(), StoreError> {
+        async fn abandon(&self, key: &str, used: &Charge<'_>) -> Result<(), StoreError> {
+            self.accounts.lock().unwrap().failed(used);
             self.noted.lock().unwrap().retain(|k| k != key);
             Ok(())
         }
 
         fn repeated(&self) -> Result<u64, StoreError> {
             Ok(self.repeated.load(Ordering::Relaxed))
+        }
+
+        fn accounts(&self) -> Result<Accounts, StoreError> {
+            Ok(self.accounts.lock().unwrap().clone())
         }
     }
 
@@ -354,7 +443,8 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_call_cut_off_by_a_kill_counts_as_repeated() {
         let store = Arc::new(Memory::default());
-        store.begin(&Exchange::key(ExchangeKind::Chat, &json!({"q": 1}))).unwrap();
+        let nothing = Charge { account: "m", usage: Usage::default(), attempts: 0 };
+        store.begin(&Exchange::key(ExchangeKind::Chat, &json!({"q": 1})), &nothing).await.unwrap();
         let recorder = Recorder::new(store, Mode::Reuse);
         ask(&recorder, ExchangeKind::Chat, 1).await.unwrap();
         assert_eq!(recorder.repeated().unwrap(), 1);
@@ -370,6 +460,29 @@ pub(crate) mod tests {
         assert_eq!(ask("down").await, json!("down"));
         assert_eq!(ask("up").await, json!("up"));
         assert_eq!(ask("other").await, json!("up"));
+    }
+
+    #[tokio::test]
+    async fn what_is_used_is_counted_and_never_more_than_the_budget() {
+        let store = Arc::new(Memory::default());
+        let caps = Caps { cost: Some(1.0), ..Caps::default() };
+        let recorder = Recorder::new(store.clone(), Mode::Reuse).with_budget(Budget::new(caps, Usage::default()));
+        let usage = |cost| Usage { cost, output_tokens: 3, ..Usage::default() };
+        let ask = async |n: u64, fails: bool| {
+            let live = || async move {
+                let told = if fails { Err(io::Error::other("down")) } else { Ok(json!(n)) };
+                Paid { told, usage: usage(0.25), attempts: 2 }
+            };
+            let at_most = Charge { account: "m", usage: usage(0.5), attempts: 0 };
+            recorder.ask_paid(ExchangeKind::Chat, &json!(n), |_| true, Some(at_most), live).await
+        };
+        assert!(ask(1, false).await.unwrap().live && !ask(1, false).await.unwrap().live);
+        assert!(matches!(ask(2, true).await, Err(ExchangeError::Live(_))));
+        assert!(ask(3, false).await.unwrap().live && recorder.exhausted().is_none());
+        assert!(matches!(ask(4, false).await, Err(ExchangeError::Budget(_))), "a quarter is left, half may be needed");
+        assert!(recorder.exhausted().is_some() && !ask(3, false).await.unwrap().live, "what is stored is free");
+        let account = store.accounts().unwrap().by_name["m"];
+        assert_eq!((account.answered, account.failed, account.retried, account.usage.cost), (2, 1, 3, 0.75));
     }
 
     #[tokio::test]

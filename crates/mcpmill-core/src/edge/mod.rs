@@ -10,7 +10,7 @@ mod process;
 
 pub use chat::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish, Format, RecordedChat, Replied, ToolSpec};
 pub use embed::{EmbedError, Embedder, RecordedEmbedder, cosine};
-pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Recorded, Recorder, StoreError, Stored};
+pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Paid, Recorded, Recorder, StoreError, Stored};
 pub use fetch::{Fetch, FetchError, FetchErrorKind, FetchRequest, KeyHeader, Page};
 pub use mcp::{ConnectError, Connector, Network, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner, WorldSpec};
 pub use process::{Bind, Confined, Limits, Process, ProcessEnd, ProcessError, ProcessOutput};

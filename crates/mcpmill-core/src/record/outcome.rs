@@ -68,6 +68,11 @@ impl Outcome {
         Self::new(input_id, OutcomeKind::Skipped, reason)
     }
 
+    /// The row has no end yet.
+    pub fn waiting(input_id: impl Into<String>, cause: impl Into<String>) -> Self {
+        Self { cause: Some(cause.into()), ..Self::new(input_id, OutcomeKind::Waiting, "waiting") }
+    }
+
     /// Adds what model calls used.
     pub fn with_usage(mut self, usage: Usage, attempts: u32) -> Self {
         self.input_tokens += usage.input_tokens;
@@ -78,7 +83,7 @@ impl Outcome {
     }
 }
 
-/// The four ends of a row.
+/// The four ends of a row, and what is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutcomeKind {
@@ -90,6 +95,9 @@ pub enum OutcomeKind {
     Failed,
     /// It was not tried, with a reason.
     Skipped,
+    /// It is no end: the row waits for what is not there yet, the answer of a batch or more money. Never written down;
+    /// the row is worked on again when the stage goes on.
+    Waiting,
 }
 
 impl OutcomeKind {
@@ -100,6 +108,7 @@ impl OutcomeKind {
             Self::Dropped => "dropped",
             Self::Failed => "failed",
             Self::Skipped => "skipped",
+            Self::Waiting => "waiting",
         }
     }
 }

@@ -73,7 +73,7 @@ pub(super) async fn sample(seed: &Seed, settings: &GenerateSettings, prompts: &G
 }
 
 fn failure(reason: &str, cause: impl Into<String>) -> AskFailure {
-    AskFailure { reason: reason.into(), cause: cause.into(), raw: None, answered: false }
+    AskFailure { reason: reason.into(), cause: cause.into(), raw: None, answered: false, waits: false }
 }
 
 impl Making<'_> {

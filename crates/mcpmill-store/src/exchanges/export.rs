@@ -7,7 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mcpmill_core::edge::{Exchange, Exchanges, StoreError, Stored};
+use async_trait::async_trait;
+use mcpmill_core::{
+    account::{Accounts, Charge},
+    edge::{Exchange, Exchanges, StoreError, Stored},
+};
 
 use super::{ExchangesError, ExchangesErrorKind};
 use crate::durable::Staged;
@@ -127,12 +131,13 @@ impl ExchangeFile {
     }
 }
 
+#[async_trait]
 impl Exchanges for ExchangeFile {
     fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
         Ok(self.exchanges.get(key).map(|exchange| Stored { exchange: exchange.clone(), own: false }))
     }
 
-    fn begin(&self, _key: &str) -> Result<(), StoreError> {
+    async fn begin(&self, _key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -140,11 +145,16 @@ impl Exchanges for ExchangeFile {
         Ok(0)
     }
 
-    fn put(&self, exchange: &Exchange) -> Result<(), StoreError> {
+    /// None: nothing is asked.
+    fn accounts(&self) -> Result<Accounts, StoreError> {
+        Ok(Accounts::default())
+    }
+
+    async fn put(&self, exchange: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {
         Err(ExchangesError::new(&self.path, ExchangesErrorKind::ReadOnly(exchange.kind)).into())
     }
 
-    fn abandon(&self, _key: &str) -> Result<(), StoreError> {
+    async fn abandon(&self, _key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 }

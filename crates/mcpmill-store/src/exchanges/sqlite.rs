@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use mcpmill_core::edge::{Exchange, ExchangeKind, Exchanges, StoreError, Stored};
+use async_trait::async_trait;
+use mcpmill_core::{
+    account::{Accounts, Charge},
+    edge::{Exchange, ExchangeKind, Exchanges, StoreError, Stored},
+};
 use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, params};
 
 use super::{ExchangesError, ExchangesErrorKind, Limits, Which, export, pack};
@@ -42,6 +46,7 @@ pub struct SqliteExchanges {
     path: PathBuf,
     run: String,
     connection: Mutex<Connection>,
+    accounts: Mutex<Accounts>,
 }
 
 /// Says why an exchange must not be handed on.
@@ -79,7 +84,7 @@ impl SqliteExchanges {
             fs::create_dir_all(folder).map_err(|e| fail(e.into()))?;
         }
         let connection = prepared(path).map_err(fail)?;
-        Ok(Self { path: path.to_owned(), run: run.to_owned(), connection: Mutex::new(connection) })
+        Ok(Self { path: path.to_owned(), run: run.to_owned(), connection: Mutex::new(connection), accounts: Mutex::default() })
     }
 
     /// Writes exchanges as zstd-compressed JSON lines `{key, kind, request, reply}`, sorted by key:
@@ -201,18 +206,23 @@ impl SqliteExchanges {
         })
     }
 
+    fn used(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fail(&self, kind: ExchangesErrorKind) -> StoreError {
         ExchangesError::new(&self.path, kind).into()
     }
 }
 
+#[async_trait]
 impl Exchanges for SqliteExchanges {
     /// The reply this run put, else the newest of other runs.
     fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
         self.stored(key).map_err(|kind| self.fail(kind))
     }
 
-    fn begin(&self, key: &str) -> Result<(), StoreError> {
+    async fn begin(&self, key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
         let note = |tx: &Transaction| {
             let new = tx.execute("INSERT OR IGNORE INTO inflight (run, key) VALUES (?1, ?2)", [&self.run, key])?;
             if new == 0 {
@@ -230,11 +240,17 @@ impl Exchanges for SqliteExchanges {
         calls.map(i64::unsigned_abs).map_err(|e| self.fail(e.into()))
     }
 
-    fn put(&self, exchange: &Exchange) -> Result<(), StoreError> {
+    fn accounts(&self) -> Result<Accounts, StoreError> {
+        Ok(self.used().clone())
+    }
+
+    async fn put(&self, exchange: &Exchange, used: &Charge<'_>) -> Result<(), StoreError> {
+        self.used().answered(used);
         self.keep(exchange).map_err(|kind| self.fail(kind))
     }
 
-    fn abandon(&self, key: &str) -> Result<(), StoreError> {
+    async fn abandon(&self, key: &str, used: &Charge<'_>) -> Result<(), StoreError> {
+        self.used().failed(used);
         let gone = self.connection().execute("DELETE FROM inflight WHERE run = ?1 AND key = ?2", [&self.run, key]);
         gone.map(drop).map_err(|e| self.fail(e.into()))
     }

@@ -4,7 +4,11 @@ use std::{
     thread,
 };
 
-use mcpmill_core::edge::{Exchange, Exchanges, Mode, Recorder, Stored};
+use mcpmill_core::{
+    account::Charge,
+    edge::{Exchange, Exchanges, Mode, Recorder, Stored},
+    record::Usage,
+};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -17,6 +21,28 @@ fn exchange(request: Value, reply: Value) -> Exchange {
 
 fn of(n: u64) -> Exchange {
     exchange(json!({"n": n, "t": 0.1 + n as f64 / 3.0, "text": "é🦀\u{0}"}), json!({"reply": [n, null, "x".repeat(50)]}))
+}
+
+const NOTHING: Charge<'_> = Charge {
+    account: "m",
+    usage: Usage { input_tokens: 0, output_tokens: 0, cached_tokens: 0, reasoning_tokens: 0, cost: 0.0 },
+    attempts: 1,
+};
+
+fn waited<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn put(store: &SqliteExchanges, exchange: &Exchange) {
+    waited(store.put(exchange, &NOTHING)).unwrap();
+}
+
+fn note(store: &SqliteExchanges, key: &str) {
+    waited(store.begin(key, &NOTHING)).unwrap();
+}
+
+fn abandon(store: &SqliteExchanges, key: &str) {
+    waited(store.abandon(key, &NOTHING)).unwrap();
 }
 
 fn lines(path: &Path) -> Vec<u8> {
@@ -34,7 +60,7 @@ fn what_was_put_is_there_after_reopening_and_is_own_to_its_run() {
     let kept = of(1);
     let store = SqliteExchanges::open(&path, "a").unwrap();
     assert_eq!(store.get(&kept.key).unwrap(), None);
-    store.put(&kept).unwrap();
+    put(&store, &kept);
     drop(store);
     let get = |run: &str| SqliteExchanges::open(&path, run).unwrap().get(&kept.key).unwrap().unwrap();
     assert_eq!(get("a"), Stored { exchange: kept.clone(), own: true });
@@ -49,12 +75,12 @@ fn each_run_keeps_its_own_reply_and_others_get_the_newest() {
     let open = |run| SqliteExchanges::open(&path, run).unwrap();
     let [one, two, three] = ["1", "2", "3"].map(|reply| exchange(json!("q"), json!(reply)));
     let get = |run| open(run).get(&one.key).unwrap().unwrap();
-    open("a").put(&one).unwrap();
-    open("b").put(&two).unwrap();
+    put(&open("a"), &one);
+    put(&open("b"), &two);
     assert_eq!(get("a"), Stored { exchange: one.clone(), own: true }, "b's answer is not a's");
     assert_eq!(get("b"), Stored { exchange: two.clone(), own: true });
     assert_eq!(get("c"), Stored { exchange: two, own: false });
-    open("a").put(&three).unwrap();
+    put(&open("a"), &three);
     assert_eq!(get("a"), Stored { exchange: three.clone(), own: true });
     assert_eq!(get("c"), Stored { exchange: three.clone(), own: false });
 
@@ -74,15 +100,15 @@ fn notes_of_requests_in_flight_survive_and_belong_to_one_run() {
     let begin = |run: &str| {
         let store = open(run);
         let before = store.repeated().unwrap();
-        store.begin(key).unwrap();
+        note(&store, key);
         open(run).repeated().unwrap() - before
     };
     assert_eq!(begin("a"), 0);
     assert_eq!(begin("b"), 0, "another run's note is not ours");
     assert_eq!(begin("a"), 1, "the kill came between");
-    open("a").put(&of(1)).unwrap();
+    put(&open("a"), &of(1));
     assert_eq!(begin("a"), 0, "an answer ends the note");
-    open("a").abandon(key).unwrap();
+    abandon(&open("a"), key);
     assert_eq!(begin("a"), 0);
     assert_eq!(begin("b"), 1, "b's note was left alone");
     assert_eq!(open("a").repeated().unwrap(), 1, "counted over all processes of the run");
@@ -97,8 +123,8 @@ fn two_connections_write_one_file_at_once() {
         for n in 0..50 {
             // Odd ones are fought over, even ones are each run's own.
             let exchange = of(if n % 2 == 1 { n } else { 1000 * run as u64 + n });
-            store.begin(&exchange.key).unwrap();
-            store.put(&exchange).unwrap();
+            note(&store, &exchange.key);
+            put(&store, &exchange);
             assert_eq!(store.get(&exchange.key).unwrap().unwrap().exchange, exchange);
         }
     };
@@ -129,8 +155,8 @@ fn many_may_make_the_file_at_once() {
 fn export_is_sorted_and_the_same_bytes_whatever_came_first() {
     let dir = tempfile::tempdir().unwrap();
     let stores = ["a", "b"].map(|name| SqliteExchanges::open(&dir.path().join(name), "r").unwrap());
-    (0..20).for_each(|n| stores[0].put(&of(n)).unwrap());
-    (0..20).rev().for_each(|n| stores[1].put(&of(n)).unwrap());
+    (0..20).for_each(|n| put(&stores[0], &of(n)));
+    (0..20).rev().for_each(|n| put(&stores[1], &of(n)));
     let [a, b] = ["a.zst", "b.zst"].map(|name| dir.path().join(name));
     assert_eq!(stores[0].export(&a, Which::All, &|_| Ok(())).unwrap(), 20);
     stores[1].export(&b, Which::All, &|_| Ok(())).unwrap();
@@ -145,16 +171,16 @@ fn an_export_of_a_run_holds_what_it_recorded_and_what_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sqlite");
     let (a, b) = (SqliteExchanges::open(&path, "a").unwrap(), SqliteExchanges::open(&path, "b").unwrap());
-    (0..3).for_each(|n| a.put(&of(n)).unwrap());
+    (0..3).for_each(|n| put(&a, &of(n)));
     b.get(&of(0).key).unwrap().unwrap();
-    b.put(&of(9)).unwrap();
+    put(&b, &of(9));
     let out = dir.path().join("out.zst");
     assert_eq!(b.export(&out, Which::OfRun, &|_| Ok(())).unwrap(), 2);
     let file = ExchangeFile::open(&out, Limits::default()).unwrap();
     assert_eq!(file.get(&of(0).key).unwrap().unwrap().exchange, of(0));
     assert_eq!(file.get(&of(9).key).unwrap().unwrap(), Stored { exchange: of(9), own: false });
     assert_eq!(file.get(&of(1).key).unwrap(), None);
-    assert!(file.put(&of(1)).is_err());
+    assert!(waited(file.put(&of(1), &NOTHING)).is_err());
     assert_eq!((file.len(), file.is_empty()), (2, false));
 }
 
@@ -162,7 +188,7 @@ fn an_export_of_a_run_holds_what_it_recorded_and_what_it_was_given() {
 fn a_refused_exchange_stops_the_export_and_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteExchanges::open(&dir.path().join("x.sqlite"), "r").unwrap();
-    (0..3).for_each(|n| store.put(&of(n)).unwrap());
+    (0..3).for_each(|n| put(&store, &of(n)));
     let out = dir.path().join("out.zst");
     let bad = of(1).key;
     let check = |exchange: &Exchange| if exchange.key == bad { Err("it tells too much".to_owned()) } else { Ok(()) };
@@ -175,12 +201,12 @@ fn a_refused_exchange_stops_the_export_and_leaves_no_file() {
 fn an_import_brings_everything_and_keeps_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let from = SqliteExchanges::open(&dir.path().join("from"), "r").unwrap();
-    (0..1200).for_each(|n| from.put(&of(n)).unwrap());
+    (0..1200).for_each(|n| put(&from, &of(n)));
     let file = dir.path().join("x.zst");
     from.export(&file, Which::All, &|_| Ok(())).unwrap();
     let to = SqliteExchanges::open(&dir.path().join("to"), "r").unwrap();
     let mine = exchange(of(7).request, json!("mine"));
-    to.put(&mine).unwrap();
+    put(&to, &mine);
     assert_eq!(to.import(&file, Limits::default()).unwrap(), Imported { added: 1199, present: 1 });
     assert_eq!(to.get(&mine.key).unwrap().unwrap().exchange, mine);
     let stored = to.get(&of(1199).key).unwrap().unwrap();
@@ -252,7 +278,7 @@ fn a_damaged_body_is_an_error_that_names_the_exchange() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sqlite");
     let store = SqliteExchanges::open(&path, "r").unwrap();
-    store.put(&of(1)).unwrap();
+    put(&store, &of(1));
     Connection::open(&path).unwrap().execute("UPDATE exchanges SET reply = x'00'", []).unwrap();
     let message = store.get(&of(1).key).unwrap_err().to_string();
     assert!(message.contains(&of(1).key), "{message}");
