@@ -33,18 +33,40 @@ impl Row for Sample {
 }
 
 /// Kinds of conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SampleKind {
     /// One instruction, one call.
     Single,
+    /// One instruction, several calls of one turn that do not need each other.
+    Parallel,
+    /// One instruction, calls one after the other, each with what the one before brought.
+    Chain,
+    /// Several instructions, each answered with calls, the later ones with the earlier in mind.
+    MultiTurn,
+    /// None of the offered tools fits: the answer says so and calls nothing.
+    NoTool,
+    /// A required value is missing: the answer asks for it, the next turn gives it.
+    Ask,
+    /// A call fails, and the next one mends it.
+    Recover,
 }
 
 impl SampleKind {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Single, Self::Parallel, Self::Chain, Self::MultiTurn, Self::NoTool, Self::Ask, Self::Recover];
+
     /// The word used in artifacts.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Single => "single",
+            Self::Parallel => "parallel",
+            Self::Chain => "chain",
+            Self::MultiTurn => "multi-turn",
+            Self::NoTool => "no-tool",
+            Self::Ask => "ask",
+            Self::Recover => "recover",
         }
     }
 }
