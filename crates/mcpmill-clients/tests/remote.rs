@@ -20,7 +20,7 @@ use mcpmill_core::{
     edge::{ConnectError, Connector, ToolErrorKind, ToolRunner, WorldSpec},
     record::{EnvVar, HarvestOutcome, Launch, ServerRecord},
 };
-use remote_server::Remote;
+use remote_server::{Remote, SECRET};
 use serde_json::Map;
 use tokio::net::TcpListener;
 
@@ -71,7 +71,7 @@ async fn works(server: &dyn ToolRunner) {
 
 #[tokio::test]
 async fn answers_come_as_json_or_as_events() {
-    for mode in ["json", "events", "moved", "batch", "batch-events"] {
+    for mode in ["json", "events", "moved", "batch", "batch-events", "marked"] {
         let remote = Remote::start(mode).await;
         let server = connect(&remote).await.unwrap();
         let info = server.info().clone();
@@ -416,6 +416,20 @@ async fn nothing_is_sent_with_a_hole_in_it() {
     assert_eq!(ends("?apiKey=<redacted>", Some("<your org>")).await, "/mcp?apiKey=given%20API_KEY given X-Key");
     assert_eq!(ends("?k=YOUR_API_KEY", None).await, "/mcp?k=given%20YOUR_API_KEY given X-Key");
     assert_eq!(ends("/<workspace>", Some("${GONE}")).await, "it needs `127.0.0.1/WORKSPACE`, `127.0.0.1/GONE`");
+}
+
+#[tokio::test]
+async fn no_half_of_a_secret_is_left_where_words_are_cut() {
+    for mode in ["blurts", "blurts-type"] {
+        let remote = Remote::start(mode).await;
+        let key = EnvVar { name: "X-Key".into(), value: None, secret: true, required: true };
+        let server = record(Launch::StreamableHttp { url: remote.url.clone(), headers: vec![key] });
+        let given = [("127.0.0.1/X-Key".to_owned(), SECRET.to_owned())].into();
+        let connector = connector().await.with_remote(reach(&remote)).with_credentials(given);
+        let error = connector.connect(&server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
+        let detail = error.detail.to_lowercase();
+        assert!(detail.contains("xx<127.0.0") && !detail.contains("planted"), "{detail}");
+    }
 }
 
 #[tokio::test]

@@ -116,6 +116,26 @@ async fn what_a_server_says_of_itself_is_kept_in_bounds() {
 }
 
 #[tokio::test]
+async fn no_half_of_a_secret_is_left_where_words_are_cut() {
+    let mut bench = bench(quick()).await;
+    let secrets = [("KEY".to_owned(), "planted-value-0123456789".to_owned())].into();
+    bench.connector = bench.connector.with_credentials(secrets);
+    for mode in ["blurts-error", "blurts-version"] {
+        let error = bench.start(mode).await.map(|_| ()).unwrap_err();
+        assert!(error.detail.contains("xx<KEY>") && !error.detail.contains("planted"), "{}", error.detail);
+    }
+    let server = bench.start("blurts").await.unwrap();
+    let info = server.info();
+    let instructions = info.instructions.as_deref().unwrap();
+    assert!(info.name.ends_with("xx<KEY>") && instructions.ends_with("xx<KEY>"), "{}", info.name);
+    let page = server.list_tools(None).await.unwrap();
+    assert!(page.refused[0].contains("xx<KEY>` has") && !page.refused[0].contains("planted"), "{:?}", page.refused);
+    assert_eq!(page.tools[0].description.as_deref(), Some("<KEY>"));
+    server.close().await;
+    bench.is_clean();
+}
+
+#[tokio::test]
 async fn noise_between_messages_is_counted() {
     let bench = bench(quick()).await;
     let server = bench.start("noise").await.unwrap();

@@ -12,11 +12,18 @@ use serde_json::{Map, Value};
 use super::secrets::Secrets;
 
 /// Replaces the values of secrets in everything that a server says by `<NAME>`, before anybody writes it
-/// down: servers print their environment into errors, and some into the text of their tools. A value is
-/// known as it is, without the word `Bearer` or `Basic` before it, and in JSON, percent-encoded or Base64.
-/// Values of less than six bytes stay: they are in too many texts by chance. So do those that the server
-/// can have been given under no name: it knows nothing of them, and a value such as `user@example.com` is in
-/// many a description.
+/// down: servers print their environment into errors, and some into the text of their tools.
+///
+/// A value is known as it is and in other case; without white space at its ends, line by line, and without the word
+/// `Bearer` or `Basic` before it; the password in an address or behind `user:` alone; each of these in hexadecimal,
+/// Base32 and Base64 (also across lines, encoded twice and of UTF-16), and behind escapes as JSON, programs,
+/// addresses and HTML have them, however many of its letters are escaped, once or twice. It is not known as a list
+/// of numbers, backwards, or in any cipher: a server that wants to give a secret away can.
+///
+/// Values of less than six bytes stay: they are in too many texts by chance. So do those that the server can have
+/// been given under no name: it knows nothing of them, and a value such as `user@example.com` is in many a
+/// description. The connector itself takes them out of messages before it cuts any text; this one makes sure
+/// of it for every connector.
 pub struct HidingSecrets<C> {
     inner: C,
     secrets: HashMap<String, String>,

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -16,7 +16,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
-use super::remote::Fault;
+use super::{remote::Fault, secrets::Secrets};
 
 /// Values in one message. Read, each takes up to some dozens of bytes however short it was on the wire,
 /// so that bytes alone do not bound what a message costs.
@@ -41,6 +41,8 @@ pub(super) enum Answer {
 /// Answers, and what was odd on the way. Every transport has one; rmcp only learns that an answer came.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
+    /// Taken out of every message before anything is made of it, or half of one would stay where a text is cut.
+    secrets: Arc<Secrets>,
     /// Answers by request, for those that are waited for.
     replies: Mutex<HashMap<RequestId, Answer>>,
     offered: Mutex<Vec<String>>,
@@ -53,6 +55,16 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// Nothing yet, of a server that knows `secrets`.
+    pub(super) fn new(secrets: Arc<Secrets>) -> Self {
+        Self { secrets, ..Self::default() }
+    }
+
+    /// A text of the server without secrets, whole as it came.
+    pub(super) fn clean(&self, text: &str) -> String {
+        self.secrets.out_of(text)
+    }
+
     /// Whether the server sent more than it may.
     pub(super) fn flooded(&self) -> bool {
         self.flooded.load(Ordering::Relaxed)
@@ -192,6 +204,7 @@ impl Kept {
     /// One JSON value as a message, its result set aside.
     fn message(&self, mut message: Value) -> Option<RxJsonRpcMessage<RoleClient>> {
         let fields = message.as_object_mut()?;
+        self.secrets.message(fields);
         if fields.contains_key("method") {
             if fields.contains_key("id") && self.requests.fetch_add(1, Ordering::Relaxed) >= MOST_REQUESTS {
                 self.flood();
@@ -208,7 +221,7 @@ impl Kept {
         }
         if let Some(error) = fields.get_mut("error") {
             self.note(&error["data"]["supported"]);
-            *error = tidy(error);
+            *error = self.tidy(error);
         } else if let Some(waiting) = waiting_for(&mut self.replies(), &id) {
             // rmcp only has to know that the answer came. A second one does not take its place.
             let result = fields.insert("result".to_owned(), json!({}))?;
@@ -219,6 +232,22 @@ impl Kept {
             self.note(&fields.get("result")?["supportedVersions"]);
         }
         serde_json::from_value(message).ok()
+    }
+
+    /// An error object rmcp can read, whatever a server put there.
+    fn tidy(&self, error: &Value) -> Value {
+        let code = error["code"].as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or(-32603);
+        let message = match &error["message"] {
+            Value::String(message) => message.clone(),
+            // Written out, numbers are text as well.
+            Value::Null => self.clean(&error.to_string()),
+            other => self.clean(&other.to_string()),
+        };
+        let mut tidy = json!({ "code": code, "message": message });
+        if let Some(data) = error.get("data") {
+            tidy["data"] = data.clone();
+        }
+        tidy
     }
 
     fn note(&self, versions: &Value) {
@@ -254,21 +283,6 @@ pub(super) fn is_too_much(text: &[u8]) -> bool {
         }
     }
     values > MOST_VALUES
-}
-
-/// An error object rmcp can read, whatever a server put there.
-fn tidy(error: &Value) -> Value {
-    let code = error["code"].as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or(-32603);
-    let message = match &error["message"] {
-        Value::String(message) => message.clone(),
-        Value::Null => error.to_string(),
-        other => other.to_string(),
-    };
-    let mut tidy = json!({ "code": code, "message": message });
-    if let Some(data) = error.get("data") {
-        tidy["data"] = data.clone();
-    }
-    tidy
 }
 
 #[cfg(test)]

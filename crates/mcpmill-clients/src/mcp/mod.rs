@@ -164,8 +164,23 @@ impl CagedConnector {
     /// # Errors
     /// With the outcome it has earned.
     pub async fn start(&self, program: &Program, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
-        let runner = self.in_either_era(program, world).await;
-        runner.map(|runner| Box::new(runner) as _).map_err(|failure| self.told(failure, &program.name))
+        // What it was given nobody says, so it can know all of them.
+        self.started(program, world, &Arc::new(Secrets::new(&self.credentials))).await
+    }
+
+    async fn started(
+        &self,
+        program: &Program,
+        world: &WorldSpec,
+        secrets: &Arc<Secrets>,
+    ) -> Result<Box<dyn ToolRunner>, ConnectError> {
+        let runner = self.in_either_era(program, world, secrets).await;
+        runner.map(|runner| Box::new(runner) as _).map_err(|failure| failure.told(&program.name, secrets))
+    }
+
+    /// The secrets a server can have been given.
+    fn secrets(&self, server: &ServerRecord) -> Arc<Secrets> {
+        Arc::new(Secrets::given_to(server, &self.credentials))
     }
 
     fn client(&self, root: &str) -> Client {
@@ -184,38 +199,27 @@ impl CagedConnector {
             confined.network = spec.network == Network::Full;
             Ok(Ready { confined, _world: world.into_folder() })
         };
-        ready.await.map_err(|failure| self.told(failure, &server.name))
-    }
-
-    fn secrets(&self) -> Secrets {
-        Secrets::new(&self.credentials)
-    }
-
-    /// A failure in words that hold no credential.
-    fn told(&self, mut failure: Failure, server: &str) -> ConnectError {
-        let secrets = self.secrets();
-        failure.detail = secrets.out_of(&failure.detail);
-        failure.stderr = failure.stderr.map(|text| secrets.out_of(&text));
-        failure.of(server)
+        ready.await.map_err(|failure: Failure| failure.told(&server.name, &self.secrets(server)))
     }
 
     /// `initialize` first; the other era in a fresh process, when the server refuses the first.
-    async fn in_either_era(&self, program: &Program, spec: &WorldSpec) -> Result<Runner, Failure> {
+    async fn in_either_era(&self, program: &Program, spec: &WorldSpec, secrets: &Arc<Secrets>) -> Result<Runner, Failure> {
         let begun = Instant::now();
         let deadline = begun + self.limits.start;
         let first = self.only.unwrap_or(Era::Initialize);
-        match Box::pin(self.shake_hands(program, spec, first, deadline)).await {
+        let shake_hands = |era, deadline| Box::pin(self.shake_hands(program, spec, secrets, era, deadline));
+        match shake_hands(first, deadline).await {
             only if self.only.is_some() => only,
             Ok(mut runner) if self.probe_eras => {
                 let probe = deadline.min(Instant::now() + begun.elapsed() * 2 + PROBED_WITHIN);
-                if let Ok(other) = Box::pin(self.shake_hands(program, spec, Era::Discover, probe)).await {
+                if let Ok(other) = shake_hands(Era::Discover, probe).await {
                     runner.info.offered = each_once(runner.info.offered.into_iter().chain(other.info.offered.clone()));
                     Box::new(other).close().await;
                 }
                 Ok(runner)
             }
             Err(first) if first.other_era => {
-                let second = Box::pin(self.shake_hands(program, spec, Era::Discover, deadline)).await;
+                let second = shake_hands(Era::Discover, deadline).await;
                 second.map_err(|second| first.and(&second))
             }
             only => only,
@@ -242,7 +246,14 @@ impl CagedConnector {
         Ok(Program { name: server.name.clone(), command, env: [own, env].concat(), binds: installed.binds() })
     }
 
-    async fn shake_hands(&self, program: &Program, spec: &WorldSpec, era: Era, deadline: Instant) -> Result<Runner, Failure> {
+    async fn shake_hands(
+        &self,
+        program: &Program,
+        spec: &WorldSpec,
+        secrets: &Arc<Secrets>,
+        era: Era,
+        deadline: Instant,
+    ) -> Result<Runner, Failure> {
         let broken = |detail: String| Failure::new(HarvestOutcome::LaunchFailed, detail);
         let world = self.world(spec).await?;
         // Without a cage the server sees the host's own path.
@@ -257,21 +268,21 @@ impl CagedConnector {
             confined.binds = made.map_err(|e| broken(format!("its package cannot be made writable: {e}")))?;
         }
         let cage = self.cage.clone().with_disk_bytes(self.limits.disk_bytes);
-        let secrets = Arc::new(self.secrets());
         let mut running = cage.spawn(&confined, Input::Pipe).await.map_err(|e| broken(e.to_string()))?;
         running.hold(world.into_folder());
-        let complaints = Complaints::of(running.stderr.take(), Arc::clone(&secrets));
+        let complaints = Complaints::of(running.stderr.take(), Arc::clone(secrets));
         let (Some(stdout), Some(stdin)) = (running.stdout.take(), running.stdin.take()) else {
             return Err(broken("its streams are not open".to_owned()));
         };
         let caps = Caps { line_bytes: self.limits.message_bytes, total_bytes: self.limits.output_bytes };
-        let (wire, kept) = Wire::new(stdout, stdin, caps);
+        let (wire, kept) = Wire::new(stdout, stdin, caps, Arc::clone(secrets));
         match timeout_at(deadline, greet(wire, self.client(&root), era)).await {
             Ok(Ok(Greeting { service, info })) => {
                 let (transport, network) = ("stdio".to_owned(), spec.network);
                 let info = ServerInfo { transport, network, ..server_info(&info, era, &kept) };
                 let (server, limits) = (program.name.clone(), self.limits);
                 let behind = Behind::Process { running: Box::new(running), complaints };
+                let secrets = Arc::clone(secrets);
                 Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })
             }
             shaken => {
@@ -358,12 +369,14 @@ pub struct Program {
 #[async_trait]
 impl Connector for CagedConnector {
     async fn connect(&self, server: &ServerRecord, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
+        let secrets = self.secrets(server);
+        let told = |failure: Failure| failure.told(&server.name, &secrets);
         if matches!(server.launch, Launch::StreamableHttp { .. } | Launch::Sse { .. }) {
-            let runner = Box::pin(remote::connect(self, server)).await;
-            return runner.map(|runner| Box::new(runner) as _).map_err(|failure| self.told(failure, &server.name));
+            let runner = Box::pin(remote::connect(self, server, &secrets)).await;
+            return runner.map(|runner| Box::new(runner) as _).map_err(told);
         }
-        let program = self.prepare(server).await.map_err(|failure| self.told(failure, &server.name))?;
-        self.start(&program, world).await
+        let program = self.prepare(server).await.map_err(told)?;
+        self.started(&program, world, &secrets).await
     }
 }
 
@@ -387,7 +400,9 @@ impl Failure {
         self
     }
 
-    fn of(self, server: &str) -> ConnectError {
-        ConnectError { server: server.to_owned(), outcome: self.outcome, detail: self.detail, stderr: self.stderr }
+    /// In words that hold none of `secrets`.
+    fn told(self, server: &str, secrets: &Secrets) -> ConnectError {
+        let stderr = self.stderr.map(|text| secrets.out_of(&text));
+        ConnectError { server: server.to_owned(), outcome: self.outcome, detail: secrets.out_of(&self.detail), stderr }
     }
 }

@@ -1,24 +1,50 @@
 //! The user's secrets as texts may hold them, and texts without them.
 
+mod forms;
+mod views;
+
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::Write as _,
+    ops::Range,
 };
 
+use aho_corasick::AhoCorasick;
 use mcpmill_core::{record::ServerRecord, template::as_variable};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Number, Value};
 
 use super::given::UNNAMED;
+pub(super) use forms::base64;
+use forms::forms_of;
+use views::{View, unescaped, unwrapped};
 
-/// A shorter value is in too many texts by chance. It stays where it is.
-const SHORTEST: usize = 6;
-/// Words before a credential in the header `Authorization`.
-const SCHEMES: [&str; 3] = ["basic ", "bearer ", "token "];
+/// Times that escapes are undone: what was escaped twice is found.
+const UNDONE: usize = 2;
+/// What of a result is given back to the server as it came.
+const GIVEN_BACK: [&str; 2] = ["nextCursor", "requestState"];
+/// Fields of the protocol. They are no secret even when a secret is such a word.
+const FIELDS: [&str; 8] =
+    ["message", "supported", "version", "instructions", "description", "inputSchema", "outputSchema", "annotations"];
 
 /// Values of secrets in every form in which a server may repeat them, and what stands for each.
 #[derive(Debug, Default)]
-pub(super) struct Secrets(Vec<(String, String)>);
+pub(super) struct Secrets {
+    /// All forms at once; letters of ASCII count as equal in either case.
+    forms: Option<AhoCorasick>,
+    /// What stands for each form.
+    names: Vec<String>,
+    /// Bytes of the longest form.
+    longest: usize,
+}
+
+/// A part of a text that is a secret.
+#[derive(Clone, Debug)]
+struct Found {
+    range: Range<usize>,
+    /// The form that says what stands for it, and its bytes.
+    form: usize,
+    length: usize,
+}
 
 impl Secrets {
     /// Secrets by name; `<NAME>` stands for each. Values of less than six bytes are not hidden.
@@ -31,10 +57,13 @@ impl Secrets {
                 forms.entry(form).or_insert_with(|| format!("<{name}>"));
             }
         }
-        let mut forms: Vec<_> = forms.into_iter().collect();
-        // A form that holds another one goes first.
-        forms.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
-        Self(forms)
+        if forms.is_empty() {
+            return Self::default();
+        }
+        let longest = forms.keys().map(String::len).max().unwrap_or_default();
+        let built = AhoCorasick::builder().ascii_case_insensitive(true).build(forms.keys());
+        // It is only not built when there are more forms than fit into the memory of any machine.
+        Self { forms: built.ok(), names: forms.into_values().collect(), longest }
     }
 
     /// Those of `secrets` that `server` can have been given: the name of each stands somewhere in its listing, as
@@ -49,7 +78,14 @@ impl Secrets {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.forms.is_none()
+    }
+
+    /// Bytes that the rest of one can take in a text whose beginning is lost.
+    pub(super) fn longest_rest(&self) -> usize {
+        // Escapes are at most eight times as long as what they stand for, and the longest form is some three times
+        // as long as the value. A letter that was cut through is replaced by up to six bytes more.
+        if self.is_empty() { 0 } else { 3 * self.longest + 6 }
     }
 
     /// `text` without them.
@@ -61,10 +97,87 @@ impl Secrets {
 
     /// As [`Self::out_of`], in place.
     pub(super) fn text(&self, text: &mut String) {
-        for (form, name) in &self.0 {
-            if text.contains(form.as_str()) {
-                *text = text.replace(form.as_str(), name);
+        let found = self.found(text);
+        if !found.is_empty() {
+            *text = self.without(text, &found, 0);
+        }
+    }
+
+    /// As [`Self::out_of`], for a text whose beginning is lost: it begins behind what can be the rest of one.
+    pub(super) fn out_of_rest(&self, text: &str) -> String {
+        let mut from = text.len().min(self.longest_rest());
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        self.without(text, &self.found(text), from)
+    }
+
+    /// What of `text` is a secret, as it stands or behind escapes; ascending, and no two of them overlap.
+    fn found(&self, text: &str) -> Vec<Found> {
+        let Some(forms) = &self.forms else { return Vec::new() };
+        let mut found = Vec::new();
+        let mut undone: Vec<View> = Vec::new();
+        loop {
+            let bytes = undone.last().map_or(text.as_bytes(), View::bytes);
+            let back = |range| undone.iter().rev().fold(range, |range, view| view.from(range));
+            search(forms, bytes, &mut found, back);
+            if let Some(view) = unwrapped(bytes) {
+                search(forms, view.bytes(), &mut found, |range| back(view.from(range)));
             }
+            match unescaped(bytes).filter(|_| undone.len() < UNDONE) {
+                Some(view) => undone.push(view),
+                None => break,
+            }
+        }
+        united(found)
+    }
+
+    /// `text` from this byte on, with what was found replaced.
+    fn without(&self, text: &str, found: &[Found], mut at: usize) -> String {
+        let mut out = String::with_capacity(text.len());
+        for found in found {
+            // What began before is left out.
+            if found.range.start >= at {
+                out.push_str(&text[at..found.range.start]);
+                out.push_str(&self.names[found.form]);
+            }
+            at = at.max(found.range.end);
+        }
+        out.push_str(&text[at..]);
+        out
+    }
+
+    /// A message of a server without them, but for what the server is to get back.
+    pub(super) fn message(&self, message: &mut Map<String, Value>) {
+        if self.is_empty() {
+            return;
+        }
+        for (name, field) in message.iter_mut().filter(|(name, _)| *name != "id") {
+            match field {
+                Value::Object(result) if name == "result" => {
+                    let told = result.iter_mut().filter(|(name, _)| !GIVEN_BACK.contains(&name.as_str()));
+                    told.for_each(|(_, field)| self.hide(field));
+                }
+                field => self.hide(field),
+            }
+        }
+    }
+
+    fn hide(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => self.text(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
+            Value::Object(fields) => {
+                fields.values_mut().for_each(|field| self.hide(field));
+                if fields.keys().any(|name| !FIELDS.contains(&name.as_str()) && !self.found(name).is_empty()) {
+                    let named = std::mem::take(fields).into_iter();
+                    fields.extend(named.map(|(name, field)| match FIELDS.contains(&name.as_str()) {
+                        true => (name, field),
+                        false => (self.out_of(&name), field),
+                    }));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -91,94 +204,41 @@ impl Secrets {
 
     fn number(&self, number: Number) -> Value {
         let text = number.to_string();
-        let name = self.0.iter().find(|(form, _)| *form == text).map(|(_, name)| name.clone());
-        name.map_or(Value::Number(number), Value::String)
+        match self.found(&text).as_slice() {
+            [whole] if whole.range == (0..text.len()) => Value::String(self.names[whole.form].clone()),
+            _ => Value::Number(number),
+        }
+    }
+}
+
+fn search(forms: &AhoCorasick, bytes: &[u8], found: &mut Vec<Found>, back: impl Fn(Range<usize>) -> Range<usize>) {
+    let first = found.len();
+    for form in forms.find_overlapping_iter(bytes) {
+        let one = Found { range: back(form.range()), form: form.pattern().as_usize(), length: form.len() };
+        // They come by their ends. United at once, or a text of one letter would make a list as long as itself.
+        unite(found, first, one);
     }
 }
 
-/// A value and its part behind the scheme, each as it is and as others write it.
-fn forms_of(value: &str) -> Vec<String> {
-    let behind = SCHEMES.iter().filter_map(|scheme| {
-        let head = value.get(..scheme.len())?;
-        head.eq_ignore_ascii_case(scheme).then(|| value[scheme.len()..].trim())
-    });
-    let bare = [value].into_iter().chain(behind).filter(|value| value.len() >= SHORTEST);
-    let written = bare.flat_map(|value| {
-        let escaped = [quoted(value), ascii(&quoted(value)), quoted(value).replace('/', "\\/")];
-        escaped.into_iter().chain(percent(value)).chain(base64_forms(value.as_bytes())).chain([value.to_owned()])
-    });
-    written.filter(|form| form.len() >= SHORTEST).collect()
-}
-
-/// As JSON writes it, without the quotes.
-fn quoted(value: &str) -> String {
-    let text = Value::from(value).to_string();
-    text[1..text.len() - 1].to_owned()
-}
-
-/// With what is no ASCII escaped, as many writers of JSON do.
-fn ascii(quoted: &str) -> String {
-    let mut text = String::new();
-    for letter in quoted.chars() {
-        match letter.is_ascii() {
-            true => text.push(letter),
-            false => letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
-                write!(text, "\\u{unit:04x}").ok();
-            }),
+/// Adds one whose end is not before that of any from `first` on.
+fn unite(found: &mut Vec<Found>, first: usize, mut one: Found) {
+    while found.len() > first
+        && let Some(last) = found.pop_if(|last| last.range.end > one.range.start)
+    {
+        one.range = last.range.start.min(one.range.start)..one.range.end.max(last.range.end);
+        // The longer one says whose it is.
+        if last.length > one.length {
+            (one.form, one.length) = (last.form, last.length);
         }
     }
-    text
+    found.push(one);
 }
 
-/// Percent-encoded, with the letters that common encoders leave as they are.
-fn percent(value: &str) -> Vec<String> {
-    let encoded = |plain: &str, upper: bool| {
-        let mut text = String::new();
-        for byte in value.bytes() {
-            match char::from(byte) {
-                letter if letter.is_ascii_alphanumeric() || plain.contains(letter) => text.push(letter),
-                _ if upper => _ = write!(text, "%{byte:02X}"),
-                _ => _ = write!(text, "%{byte:02x}"),
-            }
-        }
-        text
-    };
-    let plain = ["-._~", "-._~/", "-._~!'()*", "-._*", "-._~!'()*;/?:@&=+$,"];
-    let both = plain.iter().flat_map(|plain| [encoded(plain, true), encoded(plain, false)]);
-    both.flat_map(|text| [text.replace("%20", "+"), text]).collect()
-}
-
-/// In either Base64, alone and in the middle of something longer: then only the letters that are of the
-/// value alone, for each of the three places it may start at.
-fn base64_forms(value: &[u8]) -> Vec<String> {
-    let mut forms = Vec::new();
-    for before in 0..3 {
-        let shifted = [&[0; 2][..before], value].concat();
-        let text = base64(&shifted);
-        forms.push(text[(before * 8).div_ceil(6)..shifted.len() * 8 / 6].to_owned());
-        if before == 0 {
-            forms.push(text.trim_end_matches('=').to_owned());
-            forms.push(text);
-        }
-    }
-    let for_addresses: Vec<String> = forms.iter().map(|form| form.replace('+', "-").replace('/', "_")).collect();
-    forms.extend(for_addresses);
-    forms
-}
-
-/// The usual Base64, padded.
-pub(super) fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for part in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(part.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= part.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
+fn united(mut found: Vec<Found>) -> Vec<Found> {
+    found.sort_by_key(|found| (found.range.end, found.range.start));
+    let mut united = Vec::with_capacity(found.len());
+    found.into_iter().for_each(|one| unite(&mut united, 0, one));
+    united
 }
 
 #[cfg(test)]
@@ -263,6 +323,97 @@ mod tests {
                     assert!(hidden.contains("<K>") && left.len() <= (before + after) * 4 / 3 + 6, "{text}: {hidden}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_value_is_known_without_its_ends_by_its_lines_and_by_its_password() {
+        for (value, text, hidden) in [
+            ("s3cret-value\n", "is s3cret-value.", "is <K>."),
+            (" \ts3cret-value ", "is s3cret-value.", "is <K>."),
+            ("Bearer s3cret-value \n", "is s3cret-value.", "is <K>."),
+            ("first-line\r\n  second-line\nx", "first-line, second-line, x", "<K>, <K>, x"),
+            ("postgres://user:p4ss%2Fword@h.example/db", "p4ss%2Fword and p4ss/word", "<K> and <K>"),
+            ("https://t0ken-value@h.example/", "t0ken-value at h.example", "<K> at h.example"),
+            ("user:p4ssword", "user and p4ssword", "user and <K>"),
+            ("h.example/image:latest", "the latest", "the latest"),
+            ("https://h.example:8443/path", "h.example:8443", "h.example:8443"),
+            ("-----BEGIN KEY-----\nMIIabcdef\n-----END KEY-----", "-----BEGIN KEY-----MIIabcdef", "-----BEGIN KEY-----<K>"),
+        ] {
+            assert_eq!(secrets(&[("K", value)]).out_of(text), hidden, "{value:?}");
+        }
+    }
+
+    /// Every letter written by `one`.
+    fn each(value: &str, one: impl Fn(u32) -> String) -> String {
+        value.chars().map(|letter| one(u32::from(letter))).collect()
+    }
+
+    #[test]
+    fn encodings_are_known() {
+        let value = "Zq9-planted/K+ey_7351xWv#Tb";
+        let all = secrets(&[("K", value)]);
+        let (hexed, json) = (hex::encode(value), serde_json::to_string(&json!({"a": value})).unwrap());
+        let wide: Vec<u8> = value.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let long = base64(value.repeat(6).as_bytes());
+        let wrapped: Vec<_> = long.as_bytes().chunks(76).map(String::from_utf8_lossy).collect();
+        for (text, rest) in [
+            (hexed.to_uppercase(), 0),
+            (hexed, 0),
+            (value.to_uppercase(), 0),
+            (value.to_lowercase(), 0),
+            (each(value, |c| format!("%{c:02x}")), 0),
+            (each(value, |c| format!("%25{c:02X}")), 0),
+            (each(value, |c| format!("\\x{c:02x}")), 0),
+            (each(value, |c| format!("\\u{c:04X}")), 0),
+            (each(value, |c| format!("&#{c};")), 0),
+            (each(value, |c| format!("&#x{c:X};")), 0),
+            (serde_json::to_string(&json).unwrap(), 15),
+            ("LJYTSLLQNRQW45DFMQXUWK3FPFPTOMZVGF4FO5RDKRRA====".to_owned(), 0),
+            (base64(base64(value.as_bytes()).as_bytes()), 0),
+            (base64(&wide), 0),
+            (wrapped.join("\n"), 5),
+            (wrapped.join("\\n    "), 5),
+        ] {
+            let hidden = all.out_of(&format!("a {text} b"));
+            assert!(hidden.contains("<K>"), "{text}: {hidden}");
+            assert!(hidden.replace("<K>", "").len() <= 4 + rest, "{text}: {hidden}");
+        }
+    }
+
+    #[test]
+    fn secrets_that_overlap_go_together() {
+        let all = secrets(&[("A", "abcdef12"), ("B", "ef12345678")]);
+        assert_eq!(all.out_of("x abcdef12345678 abcdef12abcdef12 y"), "x <B> <A><A> y");
+        let one = secrets(&[("A", "aaaaaa")]);
+        assert_eq!(one.out_of(&"a".repeat(1 << 20)), "<A>");
+    }
+
+    #[test]
+    fn what_a_server_gets_back_stays_in_its_messages() {
+        let all = secrets(&[("K", "s3cret-value"), ("D", "description")]);
+        let text = json!({
+            "id": "s3cret-value",
+            "result": {
+                "nextCursor": "s3cret-value",
+                "tools": [{"name": "of s3cret-value", "description": "a description", "inputSchema": {"s3cret-value": 1}}],
+            },
+        });
+        let Value::Object(mut message) = text else { panic!() };
+        all.message(&mut message);
+        assert_eq!(
+            Value::Object(message).to_string(),
+            r#"{"id":"s3cret-value","result":{"nextCursor":"s3cret-value","tools":[{"name":"of <K>","description":"a <D>","inputSchema":{"<K>":1}}]}}"#
+        );
+    }
+
+    #[test]
+    fn no_half_of_a_secret_is_left_where_a_beginning_is_lost() {
+        let all = secrets(&[("K", "s3cret-välue")]);
+        let long = format!("s3cret-välue{}", each("s3cret-välue", |c| format!("\\u{c:04x}"))).repeat(400);
+        for cut in 0..200 {
+            let rest = all.out_of_rest(&String::from_utf8_lossy(&long.as_bytes()[cut..]));
+            assert_eq!(rest.replace("<K>", ""), "", "{cut}");
         }
     }
 

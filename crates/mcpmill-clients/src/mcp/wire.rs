@@ -15,7 +15,7 @@ use tokio::{
     sync::Mutex as AsyncMutex,
 };
 
-use super::{cursor::written, kept::Kept};
+use super::{cursor::written, kept::Kept, secrets::Secrets};
 
 /// What a server may print to its standard output.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,8 @@ pub(super) struct Wire<R, W> {
 }
 
 impl<R: AsyncRead + Unpin, W> Wire<R, W> {
-    pub(super) fn new(reader: R, writer: W, caps: Caps) -> (Self, Arc<Kept>) {
-        let kept = Arc::new(Kept::default());
+    pub(super) fn new(reader: R, writer: W, caps: Caps, secrets: Arc<Secrets>) -> (Self, Arc<Kept>) {
+        let kept = Arc::new(Kept::new(secrets));
         let writer = Arc::new(AsyncMutex::new(Some(writer)));
         let lines = BufReader::new(reader);
         (Self { lines, line: Vec::new(), read: 0, caps, more: VecDeque::new(), writer, kept: Arc::clone(&kept) }, kept)
@@ -119,7 +119,7 @@ mod tests {
     use crate::mcp::kept::Answer;
 
     fn wire(text: &'static str, caps: Caps) -> (Wire<&'static [u8], Vec<u8>>, Arc<Kept>) {
-        Wire::new(text.as_bytes(), Vec::new(), caps)
+        Wire::new(text.as_bytes(), Vec::new(), caps, Arc::default())
     }
 
     const WIDE: Caps = Caps { line_bytes: 1 << 20, total_bytes: 1 << 20 };

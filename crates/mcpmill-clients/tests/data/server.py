@@ -7,6 +7,7 @@ import sys
 import time
 
 MODE = sys.argv[1]
+SECRET = "planted-value-0123456789"
 TOOL = {"name": "echo", "description": "Says it again", "inputSchema": {"type": "object", "properties": {"z": {}, "a": {}}}}
 
 
@@ -19,7 +20,15 @@ def answer(request, result):
     send({"id": request["id"], "result": result})
 
 
+def begins_at(place):
+    """A text that is cut within the secret when it is cut a little behind this place."""
+    return "x" * place + SECRET
+
+
 def initialize(request):
+    if MODE == "blurts-error":
+        send({"id": request["id"], "error": {"code": -32000, "message": begins_at(990)}})
+        return
     if MODE == "silent":
         time.sleep(1000)
     if MODE == "stubborn":
@@ -29,10 +38,11 @@ def initialize(request):
         send({"id": request["id"], "error": {"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}})
         return
     answer(request, {
-        "protocolVersion": "2099-01-01" if MODE == "future" else "2025-06-18",
+        "protocolVersion": {"future": "2099-01-01", "blurts-version": begins_at(30)}.get(MODE, "2025-06-18"),
         "capabilities": {"tools": {}},
-        "serverInfo": {"name": MODE * (100_000 if MODE == "boasts" else 1), "version": "1.0"},
-        "instructions": "be kind" * (1_000_000 if MODE == "boasts" else 1),
+        "serverInfo": {
+            "name": begins_at(290) if MODE == "blurts" else MODE * (100_000 if MODE == "boasts" else 1), "version": "1.0"},
+        "instructions": begins_at(99_990) if MODE == "blurts" else "be kind" * (1_000_000 if MODE == "boasts" else 1),
     })
 
 
@@ -82,6 +92,8 @@ def tools(request):
         sys.stdout.write('{"jsonrpc":"2.0","id":')
         sys.stdout.flush()
         os._exit(3)
+    elif MODE == "blurts":
+        answer(request, {"tools": [{"name": begins_at(70), "inputSchema": 7}, {**TOOL, "description": SECRET}]})
     elif MODE == "listless":
         answer(request, {"result": "no tools here"})
     else:

@@ -108,6 +108,8 @@ async fn drip(stream: &mut TcpStream, kind: &str, body: &str, step: usize, pause
     }
 }
 
+/// What the server was given, and says where it should not.
+pub const SECRET: &str = "Planted/Value-0123456789";
 /// Half an event.
 const CUT: &str = "data: {\"jsonrpc\"";
 /// Time between two bytes of a server that has all the time of the world.
@@ -118,6 +120,10 @@ fn answer(message: &Value, mode: &str) -> Option<String> {
     let id = message.get("id")?;
     let version = if mode == "future" { "2099-01-01" } else { "2025-06-18" };
     let result = match message["method"].as_str()? {
+        "initialize" if mode == "blurts" => {
+            let message = "x".repeat(990) + SECRET;
+            return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}}).to_string());
+        }
         "initialize" if matches!(mode, "modern" | "nosy" | "insatiable" | "mirrors") => {
             return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}}}).to_string());
         }
@@ -201,6 +207,10 @@ async fn serve(mut stream: TcpStream, mode: &str, elsewhere: &str, log: &Mutex<V
         (_, "locked-list") if listing => reply(stream, "403 Forbidden", "text/plain", "", "").await,
         (_, "gone") => reply(stream, "410 Gone", "text/plain", "", "").await,
         (_, "html") => reply(stream, "200 OK", "text/html; charset=utf-8", "", "<html>hello</html>").await,
+        (_, "blurts-type") => {
+            let kind = format!("text/{}{SECRET}", "x".repeat(45));
+            reply(stream, "200 OK", &kind, "", "<html>hello</html>").await;
+        }
         (_, "away") => {
             reply(stream, "307 Temporary Redirect", "text/plain", &format!("Location: http://{elsewhere}/mcp\r\n"), "").await;
         }
@@ -283,6 +293,7 @@ async fn speak(stream: &mut TcpStream, mode: &str, asked: &Asked) {
             let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
             reply(stream, "200 OK", "application/json", "", &format!("[{log},{text}]")).await;
         }
+        "marked" => reply(stream, "200 OK", "application/json", "", &format!("\u{feff}{text}")).await,
         "batch-events" => {
             let body = format!("data: [{text}]\n\n");
             drip(stream, "text/event-stream", &body, 9, Duration::ZERO).await;

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use mcpmill_core::{json, text::shown};
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE},
@@ -34,6 +35,7 @@ use crate::{
     mcp::{
         handshake::Era,
         kept::{Kept, is_too_much},
+        secrets::Secrets,
     },
 };
 
@@ -97,9 +99,10 @@ impl Link {
         (url, headers): (Url, HeaderMap),
         era: Era,
         bounds: Bounds,
+        secrets: Arc<Secrets>,
     ) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
         let (inbox, outlet) = mpsc::channel(INBOX);
-        let (kept, opened, state) = (Arc::default(), AtomicBool::default(), Mutex::default());
+        let (kept, opened, state) = (Arc::new(Kept::new(secrets)), AtomicBool::default(), Mutex::default());
         (Arc::new(Self { client, url, headers, era, bounds, kept, opened, state, inbox }), outlet)
     }
 
@@ -233,7 +236,8 @@ impl Link {
             401 | 403 => {
                 let header = self.headers.keys().next().map_or("Authorization", HeaderName::as_str).to_owned();
                 let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-                let scheme = challenge.and_then(|text| text.split_whitespace().next());
+                let challenge = challenge.map(|text| self.kept.clean(text)).unwrap_or_default();
+                let scheme = challenge.split_whitespace().next();
                 let word = |text: &&str| text.len() <= 20 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
                 Fault::Refused { status, header, scheme: scheme.filter(word).map(str::to_owned) }
             }
@@ -299,7 +303,9 @@ impl Link {
         if is_too_much(bytes) {
             return Err(Fault::Flood);
         }
-        let Some(read) = mcpmill_core::json::read(bytes) else { return Ok(None) };
+        // Some begin with a byte order mark.
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let Some(read) = json::read(bytes) else { return Ok(None) };
         self.kept.note_changes(bytes, read.mended);
         Ok(Some(read.value))
     }
@@ -307,13 +313,13 @@ impl Link {
     /// Reads the answer to a request to its end and passes on what it holds. The request is lost when the
     /// answer is none.
     pub(super) async fn read_answer(&self, mut response: Response, awaited: Option<RequestId>) {
-        let kind = content_type(&response);
+        let (kind, written) = (content_type(&response), content_header(&response).to_owned());
         let read = match kind.as_str() {
             "text/event-stream" => self.read_events(&mut response, awaited.as_ref()).await,
             "application/json" => self.read_json(&mut response, awaited.as_ref()).await,
             _ if awaited.is_none() => Ok(()),
             "" => Err(Fault::NotMcp("its answer is empty".to_owned())),
-            kind => Err(Fault::NotMcp(format!("it answers with `{}`", mcpmill_core::text::shown(kind, 60)))),
+            _ => Err(Fault::NotMcp(format!("it answers with `{}`", shown(&media_type(&self.kept.clean(&written)), 60)))),
         };
         if let Err(fault) = read {
             self.lose(awaited.as_ref(), fault).await;
@@ -466,8 +472,15 @@ fn next_hop(from: &Url, place: &str) -> Option<Url> {
 
 /// The media type, without its parameters.
 pub(super) fn content_type(response: &Response) -> String {
-    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    media_type(content_header(response))
+}
+
+fn content_header(response: &Response) -> &str {
+    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn media_type(header: &str) -> String {
+    header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use rmcp::service::ClientInitializeError;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    CagedConnector, Failure, PROBED_WITHIN,
+    CagedConnector, Failure, PROBED_WITHIN, Secrets,
     handshake::{Era, GreetError, Greeting, broke, each_once, greet, refusal, server_info},
     runner::{Behind, Runner},
 };
@@ -84,7 +84,11 @@ struct Tried {
 
 /// Connects to a remote server: over the transport its record names, else over the other one; by
 /// `initialize`, else without.
-pub(super) async fn connect(connector: &CagedConnector, server: &ServerRecord) -> Result<Runner, Failure> {
+pub(super) async fn connect(
+    connector: &CagedConnector,
+    server: &ServerRecord,
+    secrets: &Arc<Secrets>,
+) -> Result<Runner, Failure> {
     let target = target(connector, server)?;
     let begun = Instant::now();
     let deadline = begun + connector.limits.start;
@@ -92,7 +96,7 @@ pub(super) async fn connect(connector: &CagedConnector, server: &ServerRecord) -
         Launch::Sse { .. } => [Kind::Sse, Kind::Streamable],
         _ => [Kind::Streamable, Kind::Sse],
     };
-    let until = |deadline, kind, era| Box::pin(open(connector, server, &target, kind, era, deadline));
+    let until = |deadline, kind, era| Box::pin(open(connector, server, &target, secrets, (kind, era), deadline));
     let attempt = |kind, era| until(deadline, kind, era);
     let first = connector.only.unwrap_or(Era::Initialize);
     match attempt(kinds[0], first).await {
@@ -121,8 +125,8 @@ async fn open(
     connector: &CagedConnector,
     server: &ServerRecord,
     target: &Target,
-    kind: Kind,
-    era: Era,
+    secrets: &Arc<Secrets>,
+    (kind, era): (Kind, Era),
     deadline: Instant,
 ) -> Result<Runner, Tried> {
     let limits = &connector.limits;
@@ -133,7 +137,7 @@ async fn open(
         open_until: deadline,
     };
     let place = (target.url.clone(), target.headers.clone());
-    let (link, inbox) = Link::new(target.client.clone(), place, era, bounds);
+    let (link, inbox) = Link::new(target.client.clone(), place, era, bounds, Arc::clone(secrets));
     let opening = async {
         let transport = match kind {
             Kind::Streamable => Remote::streamable(Arc::clone(&link), inbox),
@@ -151,7 +155,7 @@ async fn open(
     let Greeting { service, info } = opened?;
     link.has_opened();
     let info = ServerInfo { transport: kind.name().to_owned(), ..server_info(&info, era, &link.kept) };
-    let (kept, secrets) = (Arc::clone(&link.kept), Arc::new(connector.secrets()));
+    let (kept, secrets) = (Arc::clone(&link.kept), Arc::clone(secrets));
     let (server, limits, behind) = (server.name.clone(), *limits, Behind::Web(link));
     Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })
 }
