@@ -65,6 +65,25 @@ pub fn is_open(text: &str) -> bool {
     open
 }
 
+/// Words that stand before a credential in a header.
+const SCHEMES: [&str; 6] = ["", "bearer", "basic", "token", "apikey", "key"];
+
+/// Whether `text` is nothing but variables, at most behind the word of a scheme: `${KEY}`, `Bearer ${KEY}`. One
+/// with a default is none, for that may be a secret; `{key}` is one only where `braces` says so.
+pub fn is_variable(text: &str, braces: bool) -> bool {
+    let (mut any, mut others) = (false, false);
+    let rest = fill(text, |hole| {
+        let form = hole.form == Form::Dollar || (braces && hole.form == Form::Brace);
+        if form && hole.default.is_none() {
+            any = true
+        } else {
+            others = true
+        }
+        String::new()
+    });
+    any && !others && SCHEMES.iter().any(|scheme| rest.trim().eq_ignore_ascii_case(scheme))
+}
+
 fn hole<'t>(text: &'t str, found: &Captures<'_>) -> Hole<'t> {
     let part = |name: &str| found.name(name).map(|part| &text[part.range()]);
     let whole = found.get(0).map_or(0..0, |whole| whole.range());
@@ -137,6 +156,17 @@ mod tests {
         for plain in ["{\"a\": 1}", "a < b > c", "</tag>", "<1>", "$HOME", "{}", "{ name }", "your_table", "price $5", "x<y"] {
             assert_eq!(holes(plain), [], "{plain}");
         }
+    }
+
+    #[test]
+    fn variables_alone_are_told_from_what_else_is_there() {
+        for text in ["${KEY}", "Bearer ${env:KEY}", "token ${A}${B}", " ${KEY} "] {
+            assert!(is_variable(text, false), "{text}");
+        }
+        for text in ["", "Bearer", "x${KEY}", "${KEY:-hunter2}", "<your key>", "${A} <redacted>", "{key}", "Bearer {key}"] {
+            assert!(!is_variable(text, false), "{text}");
+        }
+        assert!(is_variable("Bearer {key}", true) && !is_variable("Bearer <key>", true));
     }
 
     #[test]

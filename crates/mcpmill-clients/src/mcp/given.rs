@@ -29,7 +29,9 @@ impl<'a> Given<'a> {
                 return Err(Failure::new(HarvestOutcome::Unsupported, format!("`{name}` is no name of a variable")));
             }
             let listed = variable.value.as_ref();
-            let own = listed.filter(|value| !is_open(value)).cloned().or_else(|| credentials.get(name).cloned());
+            let named = listed.filter(|value| !is_open(value));
+            // A secret's listed value is at most the name of what belongs there.
+            let own = credentials.get(name).filter(|_| variable.secret || named.is_none()).or(named).cloned();
             match own {
                 Some(value) => given.env.push((name.to_owned(), value)),
                 None if variable.required || listed.is_some() => given.lacks(name),
@@ -77,7 +79,9 @@ impl<'a> Given<'a> {
             _ => hole.name.as_str(),
         };
         let name = if name.is_empty() { UNNAMED } else { name };
-        let own = self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+        // `API_KEY=${API_KEY}` is not its own value.
+        let other = |(own, value): &&(String, String)| own == name && !value.contains(hole.written);
+        let own = self.env.iter().find(other).map(|(_, value)| value.clone());
         if let Some(value) = own.or_else(|| self.credentials.get(name).cloned()) {
             return value;
         }
@@ -142,6 +146,22 @@ mod tests {
         let lacks = |args: &[&str]| ends(&[], args).unwrap_err();
         assert_eq!(lacks(&["${GONE}", "{GONE}"]), "it needs `GONE`");
         assert_eq!(lacks(&["--token=<redacted>", "--k3", "<redacted>", "YOUR_NAME"]), "it needs `TOKEN`, `K3`, `YOUR_NAME`");
+    }
+
+    #[test]
+    fn a_variable_that_names_another_gets_its_value() {
+        let ends = |value: &str, given: &[(&str, &str)]| {
+            let credentials = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let mut server = server(&[("API_KEY", Some(value))]);
+            server.env[0].secret = true;
+            let given = Given::new(&server, &credentials).map_err(|f| f.detail)?;
+            given.into_env().map(|env| env[0].1.clone()).map_err(|f| f.detail)
+        };
+        assert_eq!(ends("${MY_KEY}", &[("MY_KEY", "k1")]).unwrap(), "k1");
+        assert_eq!(ends("${MY_KEY}", &[("API_KEY", "k2"), ("MY_KEY", "k1")]).unwrap(), "k2");
+        assert_eq!(ends("${MY_KEY}", &[]).unwrap_err(), "it needs `MY_KEY`");
+        assert_eq!(ends("${API_KEY}", &[("API_KEY", "k2")]).unwrap(), "k2");
+        assert_eq!(ends("${API_KEY}", &[]).unwrap_err(), "it needs `API_KEY`");
     }
 
     #[test]

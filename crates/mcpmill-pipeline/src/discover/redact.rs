@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use mcpmill_core::{
     record::{EnvVar, Launch, ServerRecord},
     secrets::{REDACTED, is_placeholder, is_secret_option, names_a_secret},
+    template::is_variable,
 };
 use regex::RegexSet;
 
@@ -40,11 +41,11 @@ pub(super) fn clean(server: &mut ServerRecord) {
         }
         Launch::StreamableHttp { url, headers } | Launch::Sse { url, headers } => {
             door.text(url);
-            headers.iter_mut().for_each(|header| door.variable(header));
+            headers.iter_mut().for_each(|header| door.variable(header, true));
         }
         Launch::Unsupported { what } => door.text(what),
     }
-    server.env.iter_mut().for_each(|variable| door.variable(variable));
+    server.env.iter_mut().for_each(|variable| door.variable(variable, false));
     server.sources.iter_mut().filter_map(|source| source.url.as_mut()).for_each(|url| door.text(url));
     server.id = ServerRecord::identify(&server.launch);
     let flags = [("injection", door.injection), ("invisible-characters", door.invisible), ("redacted", door.redacted)];
@@ -128,10 +129,12 @@ impl Door {
         true
     }
 
-    fn variable(&mut self, variable: &mut EnvVar) {
+    /// `braces`: `{name}` is a variable there, as it is in headers.
+    fn variable(&mut self, variable: &mut EnvVar, braces: bool) {
         variable.secret = variable.secret || names_a_secret(&variable.name);
         self.text(&mut variable.name);
-        if variable.secret {
+        // What names the value is none: `Bearer ${KEY}`.
+        if variable.secret && !variable.value.as_deref().is_some_and(|value| is_variable(value, braces)) {
             self.redacted =
                 self.redacted || variable.value.as_deref().is_some_and(|value| value == REDACTED || !is_placeholder(value));
             variable.value = None;
@@ -196,8 +199,27 @@ mod tests {
         door.args(&mut given);
         assert_eq!(given, expected);
         let mut variable = EnvVar { name: "ACME_TOKEN".into(), value: Some("v".into()), secret: false, required: true };
-        door.variable(&mut variable);
+        door.variable(&mut variable, false);
         assert_eq!(variable, EnvVar { name: "ACME_TOKEN".into(), value: None, secret: true, required: true });
+    }
+
+    #[test]
+    fn variables_under_secret_names_keep_what_names_their_value() {
+        for (value, braces, kept) in [
+            ("${MY_KEY}", false, true),
+            ("Bearer ${MY_KEY}", true, true),
+            ("Bearer {api_key}", true, true),
+            ("{api_key}", false, false),
+            ("Bearer ${MY_KEY:-hunter2}", true, false),
+            ("hunter2${MY_KEY}", true, false),
+            ("<your key>", true, false),
+        ] {
+            let mut door = Door::default();
+            let mut header = EnvVar { name: "X-Api-Key".into(), value: Some(value.to_owned()), secret: false, required: true };
+            door.variable(&mut header, braces);
+            assert_eq!(header.value.as_deref(), kept.then_some(value), "{value}");
+            assert!(header.secret && !door.redacted, "{value}");
+        }
     }
 
     #[test]

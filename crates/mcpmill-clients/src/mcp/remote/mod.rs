@@ -228,6 +228,8 @@ struct Fill<'a> {
 impl Fill<'_> {
     fn header(&mut self, header: &EnvVar) -> Option<String> {
         match &header.value {
+            // A secret's listed value is at most the name of what belongs there.
+            Some(_) if header.secret && self.has(&header.name) => self.credential(&header.name),
             Some(value) if !is_open(value) => Some(self.text(value, false)),
             None if !header.secret && !header.required => None,
             _ => self.credential(&header.name),
@@ -244,6 +246,10 @@ impl Fill<'_> {
             Some(_) => self.sends_credentials = true,
         }
         value
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.connector.credentials.contains_key(&format!("{}/{name}", self.host))
     }
 
     fn lacks(&mut self, name: &str) {

@@ -1,6 +1,6 @@
 //! `mcpServers` blocks, wherever they stand: in a configuration, in the code of a page, in a string.
 
-use mcpmill_core::{record::EnvVar, secrets::names_a_secret};
+use mcpmill_core::{record::EnvVar, secrets::names_a_secret, template::is_variable};
 use serde_json::Value;
 
 use super::{Draft, none, remote};
@@ -44,13 +44,14 @@ fn config(name: &str, form: &Value) -> Draft {
     draft
 }
 
-/// A value in braces or after `your` is none.
+/// A value in braces or after `your` is none; one that only names the variable of a secret stays.
 fn variable(name: &str, value: &Value) -> EnvVar {
     let value = pick::plain(value);
     let blank = |v: &String| v.contains(['<', '{']) || v.to_lowercase().starts_with("your");
     let secret = names_a_secret(name);
     let required = secret || value.as_ref().is_none_or(blank);
-    EnvVar { name: name.to_owned(), value: value.filter(|v| !secret && !blank(v)), secret, required }
+    let kept = |v: &String| if secret { is_variable(v, false) } else { !blank(v) };
+    EnvVar { name: name.to_owned(), value: value.filter(kept), secret, required }
 }
 
 fn strings<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
@@ -162,6 +163,7 @@ pub(in crate::discover) fn strip_comments(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mcpmill_core::record::Launch;
     use serde_json::json;
 
     use super::*;
@@ -177,6 +179,13 @@ mod tests {
             assert!(serde_json::to_string(&draft.launch).unwrap().contains("a } b"), "{text}");
             assert_eq!((draft.env[0].value.as_deref(), draft.env[0].secret), (None, true));
         }
+        let drafts = configs(&json!({"a": {"url": "https://h.example/mcp", "headers": {
+            "X-Api-Key": "${MY_KEY}", "Authorization": "Bearer ${input:token}", "Cookie": "k"
+        }}}));
+        let Launch::StreamableHttp { headers, .. } = &drafts[0].launch else { panic!() };
+        let values: Vec<Option<&str>> = headers.iter().map(|header| header.value.as_deref()).collect();
+        assert_eq!(values, [Some("${MY_KEY}"), Some("Bearer ${input:token}"), None]);
+        assert!(headers.iter().all(|header| header.secret && header.required));
         let mut draft = Draft::named("x");
         map(&json!({"a": "mcpServers {{{ broken"}), &mut draft);
         assert_eq!(draft.launch, none("x"));

@@ -3,6 +3,7 @@
 use mcpmill_core::{
     record::{EnvVar, Launch},
     secrets::names_a_secret,
+    template::is_variable,
 };
 use serde_json::Value;
 
@@ -102,7 +103,7 @@ fn of_remote(form: &Value) -> (Launch, Vec<EnvVar>) {
 fn input(form: &Value) -> Option<EnvVar> {
     let name = pick::member(form, &["name"])?;
     let secret = pick::flag(form, &["isSecret", "is_secret"]) || names_a_secret(&name);
-    let value = pick::member(form, &["value", "default"]).filter(|_| !secret);
+    let value = pick::member(form, &["value", "default"]).filter(|value| !secret || is_variable(value, true));
     Some(EnvVar { name, value, secret, required: pick::flag(form, &["isRequired", "is_required"]) })
 }
 
