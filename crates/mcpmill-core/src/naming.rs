@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-use crate::canonical::sha256_hex;
+use crate::{canonical::sha256_hex, id::ToolId, record::Tool};
 
 /// Longest name providers accept, in bytes.
 const LONGEST: usize = 64;
@@ -110,6 +110,32 @@ impl Aliases {
             }
         }
         Ok(Self { by_alias, by_key })
+    }
+
+    /// What each of these tools is called, with the name of its server. Of tools of one server that share a name the
+    /// first by id is called as if it were alone, and the others as if their id stood behind the name.
+    ///
+    /// # Errors
+    /// Two tools cannot be named apart.
+    pub fn of_tools<'t, S: Into<String>>(
+        tools: impl IntoIterator<Item = (S, &'t Tool)>,
+    ) -> Result<BTreeMap<ToolId, String>, AliasError> {
+        let by_id: BTreeMap<&ToolId, Key> =
+            tools.into_iter().map(|(server, tool)| (&tool.id, (server.into(), tool.name.clone()))).collect();
+        let mut keys: BTreeMap<Key, &ToolId> = BTreeMap::new();
+        for (id, key) in by_id.iter().rev() {
+            keys.insert(key.clone(), id);
+        }
+        for (id, mut key) in by_id {
+            // A name may end in the id of another tool, as strange as that is.
+            while keys.get(&key).is_some_and(|owner| *owner != id) {
+                key.1 = format!("{} {id}", key.1);
+            }
+            keys.insert(key, id);
+        }
+        let aliases = Self::new(keys.keys().cloned())?;
+        let named = keys.into_iter().filter_map(|(key, id)| Some((id.clone(), aliases.by_key.get(&key)?.clone())));
+        Ok(named.collect())
     }
 
     /// What a tool of the set is called.
@@ -223,6 +249,32 @@ mod tests {
         turned.reverse();
         assert_eq!(Aliases::new(turned).unwrap(), aliases);
         assert_eq!(Aliases::new(tools.iter().chain(&tools).copied()).unwrap(), aliases);
+    }
+
+    #[test]
+    fn tools_of_one_server_and_name_are_told_apart_and_the_first_keeps_its_alias() {
+        let tool = |name: &str, id: &str| Tool { id: ToolId(id.to_owned()), ..tool(name) };
+        let tools =
+            [tool("a", "t3"), tool("a", "t1"), tool("a", "t2"), tool("b", "t4"), tool("a t2", "t5"), tool("a t2 t2", "t6")];
+        let names = Aliases::of_tools(tools.iter().map(|tool| ("s", tool))).unwrap();
+        let name = |id: &str| names[&ToolId(id.to_owned())].as_str();
+        assert_eq!((name("t1"), name("t4"), name("t5")), ("a", "b", alias("a t2").as_str()));
+        assert_eq!(names.values().collect::<HashSet<_>>().len(), tools.len());
+        names.values().for_each(|name| assert_fits(name));
+        let turned = Aliases::of_tools(tools.iter().rev().map(|tool| ("s", tool))).unwrap();
+        assert_eq!(turned, names);
+    }
+
+    fn tool(name: &str) -> Tool {
+        let draft = crate::record::ToolDraft {
+            name: name.to_owned(),
+            title: None,
+            description: None,
+            input_schema: serde_json::json!({}),
+            output_schema: None,
+            annotations: None,
+        };
+        Tool::new(crate::id::ServerId("s".to_owned()), draft)
     }
 
     #[test]

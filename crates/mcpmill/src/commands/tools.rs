@@ -26,12 +26,11 @@ pub fn tools(line: &Line, provider: Provider, format: Format) -> Result<(), Fail
     let servers: Vec<ServerRecord> = read_input(line.run.path(), Stage::Discover)?;
     let names = names(servers);
     let server = |tool: &Tool| names.get(&tool.server_id).map_or_else(|| tool.server_id.to_string(), Clone::clone);
-    let keys = tools.iter().map(|tool| (server(tool), tool.name.clone()));
-    let aliases = Aliases::new(keys).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+    let aliases = Aliases::of_tools(tools.iter().map(|tool| (server(tool), tool)));
+    let aliases = aliases.map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
     let shown = tools.iter().map(|tool| {
-        let server = server(tool);
-        let alias = aliases.alias(&server, &tool.name).unwrap_or(&tool.name).to_owned();
-        Shown::of(tool, server, alias, provider)
+        let alias = aliases.get(&tool.id).unwrap_or(&tool.name).to_owned();
+        Shown::of(tool, server(tool), alias, provider)
     });
     match format {
         Format::Json => println!("{}", Value::Array(shown.map(Shown::into_json).collect())),
