@@ -272,13 +272,25 @@ fn instead(server: &ServerRecord, mut harvested: Harvested, settings: &HarvestSe
     harvested
 }
 
-/// Names the tools whose schemas are none: they are kept as they are, and generate makes no samples of them.
+/// Bytes of the names of tools whose schemas are none.
+const MOST_FAULTS: usize = 4_000;
+
+/// Names the tools whose schemas are none, as far as there is room: they are kept as they are, and generate makes
+/// no samples of them.
 fn schema_faults(tools: &[ToolDraft]) -> Option<String> {
     let fault =
         |tool: &ToolDraft| Some(format!("`{}`: {}", shown(&tool.name, 80), shown(&fault_2020_12(&tool.input_schema)?, 80)));
     let faults: Vec<String> = tools.iter().filter_map(fault).collect();
-    let told = faults.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
-    (!faults.is_empty()).then(|| format!("{} tools have invalid schemas: {told}", faults.len()))
+    let mut room = MOST_FAULTS;
+    let fits = |fault: &&String| {
+        let rest = room.checked_sub(fault.len() + 2);
+        room = rest.unwrap_or_default();
+        rest.is_some()
+    };
+    let told: Vec<&str> = faults.iter().take_while(fits).map(String::as_str).collect();
+    let more = faults.len() - told.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!faults.is_empty()).then(|| format!("{} tools have invalid schemas: {}{more}", faults.len(), told.join(", ")))
 }
 
 fn end(server: &ServerRecord, harvested: Harvested, attempts: u32, compared: &Compared) -> Done<Tool> {
@@ -309,8 +321,9 @@ fn end(server: &ServerRecord, harvested: Harvested, attempts: u32, compared: &Co
         }
         _ => {}
     }
+    let detail = detail.map(|detail| shown(&detail, 600));
     let detail: Vec<String> = detail.into_iter().chain(schema_faults(&harvested.tools)).collect();
-    outcome.cause = (!detail.is_empty()).then(|| format!("{}: {}", server.name, shown(&detail.join("; "), 600)));
+    outcome.cause = (!detail.is_empty()).then(|| format!("{}: {}", server.name, detail.join("; ")));
     outcome.raw = harvested.stderr;
     outcome.attempts = attempts;
     let drafts = harvested.tools.into_iter();
@@ -437,6 +450,15 @@ mod tests {
         tools[2].input_schema = json!({"type": "strng"});
         let told = schema_faults(&tools).unwrap();
         assert!(told.starts_with("2 tools have invalid schemas: `bad`: ") && told.contains("`worse`: "), "{told}");
+        let many = |count: usize| {
+            let tools: Vec<ToolDraft> = (0..count).map(|n| ToolDraft { name: format!("tool{n}"), ..tools[2].clone() }).collect();
+            schema_faults(&tools).unwrap()
+        };
+        let told = many(20);
+        assert!(told.contains("`tool19`: ") && !told.contains(" more"), "{told}");
+        let told = many(2000);
+        let (named, more) = told.rsplit_once(" and ").unwrap();
+        assert!(named.len() < MOST_FAULTS + 50 && more == format!("{} more", 2000 - named.matches("`tool").count()), "{told}");
     }
 
     /// Starts servers that fail to list in one way; how often it did.
