@@ -9,6 +9,7 @@ use mcpmill_core::{
     template::is_variable,
 };
 use regex::RegexSet;
+use serde_json::Value;
 
 use super::redact_page::redact_text;
 
@@ -34,6 +35,10 @@ pub(super) fn clean(server: &mut ServerRecord) {
     }
     // A secret that was cut out may take a quote with it.
     server.listed_tools = server.listed_tools.take().filter(|tools| serde_json::from_str::<serde::de::IgnoredAny>(tools).is_ok());
+    // Controls stand escaped in it.
+    let escaped = server.listed_tools.as_ref().filter(|tools| tools.contains("\\u"));
+    let hidden = |tools: &String| serde_json::from_str::<Value>(tools).is_ok_and(|tools| hides(&tools));
+    door.invisible = door.invisible || escaped.is_some_and(hidden);
     match &mut server.launch {
         Launch::Stdio { command, args } => {
             door.text(command);
@@ -72,7 +77,7 @@ pub(super) struct Door {
 impl Door {
     fn text(&mut self, text: &mut String) {
         self.injection = self.injection || INJECTION.as_ref().is_some_and(|steering| steering.is_match(text));
-        self.invisible = self.invisible || text.chars().any(is_invisible);
+        self.invisible = self.invisible || has_invisible(text);
         if let Some(clean) = redact_text(text) {
             *text = clean;
         }
@@ -154,11 +159,42 @@ fn is_name(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// Characters that are not seen: zero-width, bidirectional controls, tags and other default-ignorable ones.
+/// Whether a text or name in it has characters that are not seen.
+fn hides(value: &Value) -> bool {
+    match value {
+        Value::String(text) => has_invisible(text),
+        Value::Array(items) => items.iter().any(hides),
+        Value::Object(members) => members.iter().any(|(name, member)| has_invisible(name) || hides(member)),
+        _ => false,
+    }
+}
+
+/// Whether there is a character that is not seen. The joiner (U+200D) is harmless within emoji, and there alone.
+fn has_invisible(text: &str) -> bool {
+    let mut before = None;
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let joins = c == '\u{200d}' && before.is_some_and(is_emoji) && rest.peek().copied().is_some_and(is_emoji);
+        if is_invisible(c) && !joins {
+            return true;
+        }
+        before = Some(c);
+    }
+    false
+}
+
+/// Pictures, tones of skin, keycaps, and the selector that makes a picture of a sign.
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{fe0f}' | '\u{20e3}' | '\u{a9}' | '\u{ae}' | '\u{2190}'..='\u{21ff}' | '\u{2300}'..='\u{27bf}'
+        | '\u{2900}'..='\u{297f}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// Characters that are not seen: controls, zero-width, bidirectional controls, tags and other default-ignorable ones.
 fn is_invisible(c: char) -> bool {
-    // The variation selector of emoji (U+FE0F) and the joiner between emoji are common and harmless.
-    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}' | '\u{200c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+    // The variation selector of emoji (U+FE0F) is common and harmless, and so is white space.
+    (c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
         | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}')
 }
@@ -235,9 +271,20 @@ mod tests {
             door.text(&mut text);
             assert!(door.injection && text == steering, "{steering}");
         }
-        let mut door = Door::default();
-        door.text(&mut "a\u{200b}b".to_owned());
-        door.text(&mut "the previous instructions are in the manual".to_owned());
-        assert!(door.invisible && !door.injection);
+        for text in
+            ["a\u{200b}b", "a\u{1b}[8mb", "a\0", "a\u{9b}8m", "\u{7f}", "a\u{200d}b", "👩\u{200d}b", "a\u{200d}👩", "👩\u{200d}"]
+        {
+            let mut door = Door::default();
+            door.text(&mut text.to_owned());
+            assert!(door.invisible && !door.injection, "{text:?}");
+        }
+        for text in
+            ["the previous instructions\r\n\tare in the manual", "👩\u{200d}💻 👁\u{fe0f}\u{200d}🗨\u{fe0f} 👩🏽\u{200d}⚕\u{fe0f}"]
+        {
+            let mut door = Door::default();
+            door.text(&mut text.to_owned());
+            assert!(!door.invisible && !door.injection, "{text:?}");
+        }
+        assert!(hides(&serde_json::from_str(r#"[{"description": "a\u001b[8mb"}]"#).unwrap()));
     }
 }
