@@ -33,6 +33,9 @@ pub struct Package {
     pub with: Vec<String>,
     /// The Python version it asks for.
     pub python: Option<String>,
+    /// Whether versions before their release are taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prerelease: bool,
     /// The program to run, when it is not the package's own.
     pub bin: Option<String>,
     /// Arguments of the program.
@@ -70,8 +73,13 @@ pub struct LaunchError {
 /// # Errors
 /// The line is of a form that is not understood; the error names it.
 pub fn parse(command: &str, args: &[String]) -> Result<Package, LaunchError> {
-    let words: Vec<&str> = std::iter::once(command).chain(args.iter().map(String::as_str)).collect();
+    let words = words(command, args);
     let (launcher, rest) = launcher(&words);
+    if words.len() > args.len() + 1
+        && let Some(word) = words.iter().find(|word| is_of_a_shell(word))
+    {
+        return Err(LaunchError { line: words.join(" "), why: format!("`{word}` in it is for a shell") });
+    }
     let parsed = match (launcher.as_str(), rest) {
         ("npx" | "bunx" | "pnpx", rest)
         | ("npm", ["exec" | "x", rest @ ..])
@@ -80,6 +88,9 @@ pub fn parse(command: &str, args: &[String]) -> Result<Package, LaunchError> {
         ("uvx", rest) | ("uv", ["tool", "run", rest @ ..]) => uvx(rest),
         ("uv", ["run", rest @ ..]) => uv_run(rest),
         ("pipx", ["run", rest @ ..]) => pipx(rest),
+        ("deno", ["run" | "x", rest @ ..]) => deno(rest),
+        ("docker" | "podman", rest) if is_compose(rest) => Err(format!("it runs a service of `{launcher} compose`")),
+        ("docker-compose" | "podman-compose", _) => Err(format!("it runs a service of `{launcher}`")),
         ("docker" | "podman", rest) => Err(match image(rest) {
             Some(image) => format!("it runs the container image `{image}`"),
             None => "it runs a container".to_owned(),
@@ -96,17 +107,19 @@ pub fn parse(command: &str, args: &[String]) -> Result<Package, LaunchError> {
 /// A launch line in the form a record keeps: a line that only bridges to a remote server is that remote
 /// server, and a container is what it is.
 pub fn normalised(command: &str, args: &[String]) -> Launch {
-    let words: Vec<&str> = std::iter::once(command).chain(args.iter().map(String::as_str)).collect();
+    let words = words(command, args);
     let (launcher, rest) = launcher(&words);
     if matches!(launcher.as_str(), "docker" | "podman")
+        && !is_compose(rest)
         && let Some(image) = image(rest)
     {
         return Launch::Unsupported { what: format!("oci image `{image}`") };
     }
     let bridge = parse(command, args).ok().filter(|package| package.name == "mcp-remote");
-    bridge
-        .and_then(|package| bridged(&package.args))
-        .unwrap_or_else(|| Launch::Stdio { command: command.to_owned(), args: args.to_vec() })
+    bridge.and_then(|package| bridged(&package.args)).unwrap_or_else(|| Launch::Stdio {
+        command: words[0].to_owned(),
+        args: words[1..].iter().map(|word| (*word).to_owned()).collect(),
+    })
 }
 
 /// What `mcp-remote URL [--header 'Name: value'] [--transport sse-only]` connects to.
@@ -124,6 +137,33 @@ fn bridged(args: &[String]) -> Option<Launch> {
     let headers = headers.collect();
     let sse = values("--transport").first().is_some_and(|transport| transport.starts_with("sse"));
     Some(if sse { Launch::Sse { url, headers } } else { Launch::StreamableHttp { url, headers } })
+}
+
+/// What a line is split into when all of it stands where its command should.
+const LAUNCHERS: [&str; 15] =
+    ["npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "uvx", "uv", "pipx", "deno", "docker", "podman", "node", "python"];
+
+/// Command and arguments. A command with spaces that begins with a launcher is a whole line, split at its white
+/// space.
+fn words<'a>(command: &'a str, args: &'a [String]) -> Vec<&'a str> {
+    let mut words: Vec<&str> = command.split_whitespace().collect();
+    let known = words.first().is_some_and(|first| LAUNCHERS.contains(&launcher(&[*first]).0.as_str()));
+    if words.len() < 2 || !known {
+        words = vec![command];
+    }
+    words.extend(args.iter().map(String::as_str));
+    words
+}
+
+/// Whether a word of a line that was split means something else to a shell: quotes, pipes, what ends a command.
+/// `<redacted>` and `${NAME}` do not.
+fn is_of_a_shell(word: &str) -> bool {
+    word.contains(['"', '\'', '`', '\\', '|', ';', '&']) || word.contains("$(") || word.contains('<') != word.contains('>')
+}
+
+/// Whether it is a service of a compose file that is run.
+fn is_compose(args: &[&str]) -> bool {
+    args.iter().find(|arg| !arg.starts_with('-')).is_some_and(|command| *command == "compose")
 }
 
 /// The launcher without folder and ending, and its arguments; what Windows puts before it is left out.
@@ -150,6 +190,7 @@ fn image<'a>(args: &[&'a str]) -> Option<&'a str> {
     while let Some(arg) = args.next() {
         let short = arg.len() > 1 && arg[1..].chars().all(|c| "itd".contains(c));
         match arg {
+            "--" => return args.next(),
             _ if !arg.starts_with('-') => return Some(arg),
             _ if FLAGS.contains(&arg) || arg.contains('=') || (arg.starts_with('-') && short) => {}
             _ => {
@@ -166,10 +207,18 @@ fn npx(args: &[&str]) -> Result<Package, String> {
     let first = loop {
         let arg = args.next().ok_or("it names no package")?;
         match arg.split_once('=').unwrap_or((arg, "")) {
-            ("-y" | "--yes" | "-q" | "--quiet" | "--prefer-online" | "--prefer-offline" | "--no-audit", "") => {}
+            // `bunx --bun` says what runs it; here that is Node.
+            (
+                "--yes" | "--quiet" | "--silent" | "--prefer-online" | "--prefer-offline" | "--no-audit" | "--no-fund",
+                "" | "true",
+            )
+            | ("--bun" | "--verbose" | "--no-update-notifier", "") => {}
+            ("--loglevel", "") => drop(args.next().ok_or("`--loglevel` has no value")?),
+            ("--loglevel", _) => {}
             ("-p" | "--package", "") => packages.push(npm_spec(args.next().ok_or("`--package` has no value")?)?),
             ("--package", spec) => packages.push(npm_spec(spec)?),
             ("--", "") => break args.next().ok_or("it names no package")?,
+            _ if is_short(arg, "yqs") => {}
             _ if arg.starts_with('-') => return Err(format!("option `{arg}` is not known")),
             _ => break arg,
         }
@@ -184,7 +233,25 @@ fn npx(args: &[&str]) -> Result<Package, String> {
     let (name, version, requirement) = packages.next().ok_or("it names no package")?;
     let with = packages.map(|(_, _, requirement)| requirement).collect();
     let args = args.map(str::to_owned).collect();
-    Ok(Package { registry: Registry::Npm, name, version, requirement, with, python: None, bin, args })
+    Ok(Package { registry: Registry::Npm, name, version, requirement, with, python: None, prerelease: false, bin, args })
+}
+
+/// Whether it is nothing but short options of these letters: `-y`, `-yq`.
+fn is_short(arg: &str, letters: &str) -> bool {
+    arg.strip_prefix('-').is_some_and(|given| !given.is_empty() && given.chars().all(|letter| letters.contains(letter)))
+}
+
+/// `deno run [-A] npm:package …`; what it may do is the cage's business.
+fn deno(args: &[&str]) -> Result<Package, String> {
+    let allows = |arg: &str| is_short(arg, "ARWENSqr") || arg.starts_with("--allow-") || arg.starts_with("--no-prompt");
+    let known = ["--quiet", "--no-check", "--no-config", "--no-lock", "--reload", "--node-modules-dir"];
+    let at = args.iter().position(|arg| !allows(arg) && !known.contains(&arg.split('=').next().unwrap_or(arg)));
+    let at = at.ok_or("it names no package")?;
+    match args[at].strip_prefix("npm:") {
+        Some(package) => npx(&[&[package.trim_start_matches('/')], &args[at + 1..]].concat()),
+        None if args[at].starts_with('-') => Err(format!("option `{}` is not known", args[at])),
+        None => Err(format!("`{}` is no package of the npm registry", args[at])),
+    }
 }
 
 /// `uv run --with package [--python 3.12] program …`: the first package is the server's.
@@ -276,7 +343,7 @@ fn exact_npm(version: &str) -> bool {
 }
 
 fn uvx(args: &[&str]) -> Result<Package, String> {
-    let (mut from, mut with, mut python) = (None, Vec::new(), None);
+    let (mut from, mut with, mut python, mut prerelease) = (None, Vec::new(), None, false);
     let mut args = args.iter().copied();
     let first = loop {
         let arg = args.next().ok_or("it names no package")?;
@@ -286,15 +353,15 @@ fn uvx(args: &[&str]) -> Result<Package, String> {
         };
         let mut value = || inline.or_else(|| args.next()).ok_or(format!("`{option}` has no value"));
         match option {
-            "--from" => from = Some(pypi_spec(value()?)?),
+            "--from" => from = Some(named_spec(value()?)?),
             "-w" | "--with" => {
                 for requirement in value()?.split(',').map(str::trim).fold(Vec::new(), join_specifiers) {
                     with.push(pypi_spec(&requirement)?.requirement());
                 }
             }
             "-p" | "--python" => python = Some(python_version(value()?)?),
-            "-q" | "--quiet" | "-v" | "--verbose" | "--isolated" | "--refresh" | "--no-cache" | "-n" | "--no-progress"
-                if inline.is_none() => {}
+            "--prerelease" => prerelease = takes_prereleases(value()?)?,
+            _ if inline.is_none() && (PLAIN_UVX.contains(&option) || is_short(option, "qvnU")) => {}
             "--" => break args.next().ok_or("it names no package")?,
             _ if arg.starts_with('-') => return Err(format!("option `{arg}` is not known")),
             _ => break arg,
@@ -302,18 +369,55 @@ fn uvx(args: &[&str]) -> Result<Package, String> {
     };
     let (spec, bin) = match from {
         Some(spec) => (spec, Some(program(first)?)),
-        // `uvx name@1.2` means `uvx --from name==1.2 name`.
-        None => match first.split_once('@') {
-            Some((name, version)) if is_version(version) => {
-                let version = if version == "latest" { String::new() } else { format!("=={version}") };
-                (pypi_spec(&format!("{name}{version}"))?, None)
-            }
-            _ => (pypi_spec(first)?, None),
-        },
+        None => (named_spec(first)?, None),
     };
     let requirement = spec.requirement();
     let args = args.map(str::to_owned).collect();
-    Ok(Package { registry: Registry::Pypi, version: spec.exact(), name: spec.name, requirement, with, python, bin, args })
+    Ok(Package {
+        registry: Registry::Pypi,
+        version: spec.exact(),
+        name: spec.name,
+        requirement,
+        with,
+        python,
+        prerelease,
+        bin,
+        args,
+    })
+}
+
+/// Options of uvx without a value that change nothing about what is run here: every server is installed anew, into a
+/// place of its own.
+const PLAIN_UVX: [&str; 11] = [
+    "--quiet",
+    "--verbose",
+    "--isolated",
+    "--refresh",
+    "--reinstall",
+    "--upgrade",
+    "--no-cache",
+    "--no-progress",
+    "--no-config",
+    "--no-env-file",
+    "--no-python-downloads",
+];
+
+/// Whether `--prerelease` of this value takes versions before their release.
+fn takes_prereleases(value: &str) -> Result<bool, String> {
+    match value {
+        "allow" => Ok(true),
+        "if-necessary-or-explicit" => Ok(false),
+        other => Err(format!("`--prerelease {other}` is not known")),
+    }
+}
+
+/// A package as `uvx` names it: a requirement, or `name@1.2` for `name==1.2` and `name@latest` for `name`.
+fn named_spec(spec: &str) -> Result<PypiSpec, String> {
+    match spec.split_once('@') {
+        Some((name, "latest")) => pypi_spec(name),
+        Some((name, version)) if is_version(version) => pypi_spec(&format!("{name}=={version}")),
+        _ => pypi_spec(spec),
+    }
 }
 
 /// A comma separates requirements in `--with`, but also the bounds of one: `mcp>=1,<2`.
@@ -388,177 +492,13 @@ fn python_version(wanted: &str) -> Result<String, String> {
     if fits { Ok(version.to_owned()) } else { Err(format!("`{wanted}` is no Python version")) }
 }
 
-/// The name of a program a package installs: never a path.
+/// The name of a program a package installs: never a path, and without the ending it has on Windows.
 fn program(name: &str) -> Result<String, String> {
+    let ending = name.len().checked_sub(4).filter(|at| name.get(*at..).is_some_and(|end| end.eq_ignore_ascii_case(".exe")));
+    let name = ending.map_or(name, |at| &name[..at]);
     let fits = !name.starts_with(['-', '.']) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
     if fits && !name.is_empty() { Ok(name.to_owned()) } else { Err(format!("`{name}` is no program of a package")) }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(text: &str) -> Result<Package, LaunchError> {
-        let mut words = text.split(' ').map(|word| word.replace('_', " ").replace("\u{b7}", "_"));
-        let command = words.next().unwrap();
-        parse(&command, &words.collect::<Vec<_>>())
-    }
-
-    #[track_caller]
-    fn check(text: &str, expected: (Registry, &str, Option<&str>, &str)) -> Package {
-        let package = line(text).unwrap();
-        let (registry, name, version, requirement) = expected;
-        assert_eq!(package.registry, registry);
-        assert_eq!((package.name.as_str(), package.version.as_deref()), (name, version));
-        assert_eq!(package.requirement, requirement);
-        package
-    }
-
-    #[track_caller]
-    fn refused(text: &str, why: &str) {
-        let error = line(text).unwrap_err();
-        assert!(error.why.contains(why), "{error}");
-        assert!(error.to_string().starts_with("failed to parse launch line `"), "{error}");
-    }
-
-    #[test]
-    fn settings_call_a_package_by_its_registry_and_name() {
-        assert_eq!(line("npx -y @Scope/Pkg@1.2.3 x").unwrap().key(), "npm:@scope/pkg");
-        assert_eq!(line("uvx --from Acme\u{b7}\u{b7}Parcel.MCP==1 tool").unwrap().key(), "pypi:acme-parcel-mcp");
-    }
-
-    #[test]
-    fn npx_forms() {
-        use Registry::Npm;
-        let plain = check("npx -y @scope/pkg@1.2.3 --stdio -p 9", (Npm, "@scope/pkg", Some("1.2.3"), "@scope/pkg@1.2.3"));
-        assert_eq!(plain.args, ["--stdio", "-p", "9"]);
-        assert_eq!(plain.bin, None);
-        check("npx mcp-hello-world", (Npm, "mcp-hello-world", None, "mcp-hello-world"));
-        check("npx --yes pkg@latest", (Npm, "pkg", None, "pkg"));
-        check("npx -y pkg@^2.1", (Npm, "pkg", None, "pkg@^2.1"));
-        check("npx -y pkg@1.0.0-beta.2", (Npm, "pkg", Some("1.0.0-beta.2"), "pkg@1.0.0-beta.2"));
-        check("npx -y -- pkg a", (Npm, "pkg", None, "pkg"));
-        let named = check("npx -y -p @a/b@1.0.0 --package=c@2.0.0 tool x", (Npm, "@a/b", Some("1.0.0"), "@a/b@1.0.0"));
-        assert_eq!((named.bin.as_deref(), named.with.as_slice()), (Some("tool"), &["c@2.0.0".to_owned()][..]));
-        assert_eq!(named.args, ["x"]);
-    }
-
-    #[test]
-    fn npx_forms_that_are_not_understood() {
-        refused("npx", "names no package");
-        refused("npx -y", "names no package");
-        refused("npx -c rm", "option `-c`");
-        refused("npx -y github:user/repo", "no package of the npm registry");
-        refused("npx -y user/repo", "no package of the npm registry");
-        refused("npx -y ./local", "no package of the npm registry");
-        refused("npx -y https://host/x.tgz", "no package of the npm registry");
-        refused("npx -y pkg@npm:other", "no package of the npm registry");
-        refused("npx -y @scope", "no package of the npm registry");
-        refused("npx -p pkg ../bin", "no program");
-        refused("npx foo.tgz", "no package of the npm registry");
-        refused("npx ~foo", "no package of the npm registry");
-    }
-
-    #[test]
-    fn uvx_forms() {
-        use Registry::Pypi;
-        check("uvx mcp-server-time", (Pypi, "mcp-server-time", None, "mcp-server-time"));
-        check("uvx mcp-server-time@2026.10.19", (Pypi, "mcp-server-time", Some("2026.10.19"), "mcp-server-time==2026.10.19"));
-        check("uvx mcp-server-time==1.2", (Pypi, "mcp-server-time", Some("1.2"), "mcp-server-time==1.2"));
-        check("uvx pkg@latest", (Pypi, "pkg", None, "pkg"));
-        check("uv tool run pkg[cli,x]==1.0 a", (Pypi, "pkg", Some("1.0"), "pkg[cli,x]==1.0"));
-        let full = check(
-            "uvx --python 3.12 --with mcp<2 --with=a,b>=1,<2 --from pkg==1 script --flag v",
-            (Pypi, "pkg", Some("1"), "pkg==1"),
-        );
-        assert_eq!(full.with, ["mcp<2", "a", "b>=1,<2"]);
-        assert_eq!((full.python.as_deref(), full.bin.as_deref()), (Some("3.12"), Some("script")));
-        assert_eq!(full.args, ["--flag", "v"]);
-        check("uvx --from pkg_>=_1.0 script", (Pypi, "pkg", None, "pkg>=1.0"));
-    }
-
-    #[test]
-    fn uvx_forms_that_are_not_understood() {
-        refused("uvx", "names no package");
-        refused("uvx --from git+https://host/repo script", "no package of PyPI");
-        refused("uvx pkg@https://host/x.whl", "no package of PyPI");
-        refused("uvx ./folder", "no package of PyPI");
-        refused("uvx --index-url https://host pkg", "option `--index-url`");
-        refused("uvx --from", "has no value");
-        refused("uvx --python pypy pkg", "no Python version");
-        refused("uvx --from pkg ../script", "no program");
-        // Not the packages `foobar` and `foo-rx`, nor bounds that bind nothing.
-        for spec in ["foo_bar", "foo_-r_x", "foo@", "foo==", "foo@>=1", "foo==1.0==2", "foo==1<>2", "foo[]", "foo[a", "~foo"] {
-            refused(&format!("uvx {spec}"), "no package of PyPI");
-        }
-        check("uvx --from foo_[_a,b_]_>=_1.0,_<_2 x", (Registry::Pypi, "foo", None, "foo[a,b]>=1.0,<2"));
-    }
-
-    #[test]
-    fn other_launchers_mean_the_same() {
-        use Registry::{Npm, Pypi};
-        for line in [
-            "pnpm dlx a@1.0.0",
-            "yarn dlx a@1.0.0",
-            "bunx a@1.0.0",
-            "bun x a@1.0.0",
-            "npm exec -y -- a@1.0.0",
-            "cmd /c npx -y a@1.0.0",
-        ] {
-            check(line, (Npm, "a", Some("1.0.0"), "a@1.0.0"));
-        }
-        check("/usr/local/bin/npx -y a", (Npm, "a", None, "a"));
-        check("C:\\tools\\npx.CMD a", (Npm, "a", None, "a"));
-        let piped = check("pipx run --spec pkg[cli]==1.0 tool --flag", (Pypi, "pkg", Some("1.0"), "pkg[cli]==1.0"));
-        assert_eq!((piped.bin.as_deref(), piped.args.as_slice()), (Some("tool"), &["--flag".to_owned()][..]));
-        check("pipx run pkg==2.0", (Pypi, "pkg", Some("2.0"), "pkg==2.0"));
-        let run = check("uv run --with pkg==1.0 --with mcp<2 --python 3.12 tool serve", (Pypi, "pkg", Some("1.0"), "pkg==1.0"));
-        assert_eq!(
-            (run.bin.as_deref(), run.with.as_slice(), run.args.as_slice()),
-            (Some("tool"), &["mcp<2".to_owned()][..], &["serve".to_owned()][..])
-        );
-        refused("uv run --directory /x server", "files of its own");
-        refused("uv run server.py", "names no package");
-        refused("uv run --with mcp[cli] mcp run /home/me/server.py", "a file of its own");
-        refused("uv run --with fastmcp fastmcp run server.py", "a file of its own");
-        refused("uv run --with mcp python server.py", "a file of its own");
-    }
-
-    #[test]
-    fn bridges_are_what_they_lead_to() {
-        let normal = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(|word| word.replace('_', " ")).collect();
-            normalised(&words[0], &words[1..])
-        };
-        let url = "https://host.example/mcp".to_owned();
-        assert_eq!(
-            normal("npx -y mcp-remote https://host.example/mcp"),
-            Launch::StreamableHttp { url: url.clone(), headers: vec![] }
-        );
-        let Launch::Sse { headers, .. } =
-            normal("npx mcp-remote@0.1.0 https://host.example/mcp --transport sse-only --header X:_1")
-        else {
-            panic!()
-        };
-        assert_eq!((headers[0].name.as_str(), headers[0].value.as_deref()), ("X", Some("1")));
-        let image = |line: &str| match normal(line) {
-            Launch::Unsupported { what } => what,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(image("docker run -i --rm -e KEY -v a:b --name=x mcp/time:1 --flag"), "oci image `mcp/time:1`");
-        assert!(matches!(normal("npx -y a"), Launch::Stdio { .. }));
-    }
-
-    #[test]
-    fn other_commands_are_named() {
-        refused("docker run -i image", "container image `image`");
-        refused("docker compose up", "a container");
-        refused("node server.js", "a file or module of its own");
-        refused("python -m server", "a file or module of its own");
-        refused("bash -c evil", "a line for a shell");
-        refused("cmd /c", "a line for a shell");
-        refused("/opt/x/my-server --stdio", "`my-server` is no launcher");
-        let error = parse("sh", &["-c".into(), "a b".into()]).unwrap_err();
-        assert_eq!(error.line, "sh -c a b");
-    }
-}
+mod tests;

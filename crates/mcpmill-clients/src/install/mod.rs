@@ -203,6 +203,7 @@ impl Installer {
             requirement: name.to_owned(),
             with: Vec::new(),
             python: None,
+            prerelease: false,
             bin: Some("python".to_owned()),
             args: Vec::new(),
         };
@@ -322,7 +323,9 @@ fn folder_name(package: &Package, interpreter: &Interpreter) -> String {
     // Arguments and the choice of the program do not change what is installed, but the program is
     // part of the mark.
     let identity = (package.registry, &package.requirement, &package.with, &package.bin, &interpreter.program);
-    format!("{name}-{}", &sha256_hex(content_hash(&identity))[..12])
+    let identity = content_hash(&identity);
+    let identity = if package.prerelease { identity + "prerelease" } else { identity };
+    format!("{name}-{}", &sha256_hex(identity)[..12])
 }
 
 /// The lock that an earlier attempt made or was given.

@@ -109,6 +109,9 @@ impl Site<'_> {
             if !built.is_empty() {
                 args.push("--emit-build-options");
             }
+            if self.package.prerelease {
+                args.extend(["--prerelease", "allow"]);
+            }
             args.extend(built.iter().flat_map(|name: &String| ["--no-binary", name]));
             let Err(failure) = self.uv("uv pip compile", &args, folder, !built.is_empty()).await else { return Ok(()) };
             let InstallErrorKind::Failed { stderr, .. } = &failure else { return Err(failure) };

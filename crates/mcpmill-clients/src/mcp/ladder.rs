@@ -141,7 +141,8 @@ fn as_uvx(package: Package) -> Vec<String> {
         Some(bin) => vec!["--from".to_owned(), package.requirement, bin],
         None => vec![package.requirement],
     };
-    with.chain(python).chain(run).chain(package.args).collect()
+    let prerelease = package.prerelease.then(|| "--prerelease=allow".to_owned());
+    with.chain(python).chain(prerelease).chain(run).chain(package.args).collect()
 }
 
 #[async_trait]
@@ -294,7 +295,9 @@ mod tests {
     #[tokio::test]
     async fn every_line_of_pypi_is_climbed() {
         let folder = tempfile::tempdir().unwrap();
-        let cases: [(&str, &[&str]); 6] = [
+        let cases: [(&str, &[&str]); 8] = [
+            ("uvx pkg@1 serve", &[]),
+            ("uvx.exe", &["--prerelease=allow", "pkg", "serve"]),
             ("/usr/local/bin/uvx", &["pkg==1", "serve"]),
             ("uvx.exe", &["--from", "pkg[x]==1", "program", "serve"]),
             ("uv", &["tool", "run", "--python", "3.12", "pkg@1", "serve"]),
