@@ -74,11 +74,9 @@ pub fn is_variable(text: &str, braces: bool) -> bool {
     let (mut any, mut others) = (false, false);
     let rest = fill(text, |hole| {
         let form = hole.form == Form::Dollar || (braces && hole.form == Form::Brace);
-        if form && hole.default.is_none() {
-            any = true
-        } else {
-            others = true
-        }
+        let is_one = form && hole.default.is_none();
+        any |= is_one;
+        others |= !is_one;
         String::new()
     });
     any && !others && SCHEMES.iter().any(|scheme| rest.trim().eq_ignore_ascii_case(scheme))
