@@ -428,7 +428,8 @@ async fn no_half_of_a_secret_is_left_where_words_are_cut() {
         let connector = connector().await.with_remote(reach(&remote)).with_credentials(given);
         let error = connector.connect(&server, &WorldSpec::default()).await.map(|_| ()).unwrap_err();
         let detail = error.detail.to_lowercase();
-        assert!(detail.contains("xx<127.0.0") && !detail.contains("planted"), "{detail}");
+        assert!(detail.contains("xx<127.0.0") || detail.ends_with("another type of content than json or events"), "{detail}");
+        assert!(!detail.contains("planted"), "{detail}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use mcpmill_core::{json, text::shown};
+use mcpmill_core::json;
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE},
@@ -49,6 +49,20 @@ const ERROR_BYTES: usize = 64 << 10;
 const PATIENCE: usize = 5;
 /// It is not asked again sooner than this.
 const BREATH: Duration = Duration::from_millis(500);
+/// Media types that are told when they come in place of JSON. In any other a server may have put what it was given,
+/// with its letters changed so that they fit there.
+const TOLD_TYPES: [&str; 10] = [
+    "text/html",
+    "text/plain",
+    "text/xml",
+    "text/javascript",
+    "application/xml",
+    "application/xhtml+xml",
+    "application/octet-stream",
+    "application/javascript",
+    "application/problem+json",
+    "application/x-ndjson",
+];
 /// Times one stream is taken up again after it broke off.
 const RESUMPTIONS: usize = 20;
 
@@ -313,13 +327,16 @@ impl Link {
     /// Reads the answer to a request to its end and passes on what it holds. The request is lost when the
     /// answer is none.
     pub(super) async fn read_answer(&self, mut response: Response, awaited: Option<RequestId>) {
-        let (kind, written) = (content_type(&response), content_header(&response).to_owned());
+        let kind = content_type(&response);
         let read = match kind.as_str() {
             "text/event-stream" => self.read_events(&mut response, awaited.as_ref()).await,
             "application/json" => self.read_json(&mut response, awaited.as_ref()).await,
             _ if awaited.is_none() => Ok(()),
             "" => Err(Fault::NotMcp("its answer is empty".to_owned())),
-            _ => Err(Fault::NotMcp(format!("it answers with `{}`", shown(&media_type(&self.kept.clean(&written)), 60)))),
+            kind => Err(Fault::NotMcp(match TOLD_TYPES.iter().find(|known| **known == kind) {
+                Some(kind) => format!("it answers with `{kind}`"),
+                None => "it answers with another type of content than JSON or events".to_owned(),
+            })),
         };
         if let Err(fault) = read {
             self.lose(awaited.as_ref(), fault).await;
@@ -472,15 +489,8 @@ fn next_hop(from: &Url, place: &str) -> Option<Url> {
 
 /// The media type, without its parameters.
 pub(super) fn content_type(response: &Response) -> String {
-    media_type(content_header(response))
-}
-
-fn content_header(response: &Response) -> &str {
-    response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
-}
-
-fn media_type(header: &str) -> String {
-    header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 #[cfg(test)]
