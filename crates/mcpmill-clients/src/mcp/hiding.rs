@@ -18,7 +18,8 @@ use super::secrets::Secrets;
 /// `Bearer` or `Basic` before it; the password in an address or behind `user:` alone; each of these in hexadecimal,
 /// Base32 and Base64 (also across lines, encoded twice and of UTF-16), and behind escapes as JSON, programs,
 /// addresses and HTML have them, however many of its letters are escaped, once or twice. It is not known as a list
-/// of numbers, backwards, or in any cipher: a server that wants to give a secret away can.
+/// of numbers, backwards, with something between its letters, in Base85 or in a cipher: a server that wants to give
+/// a secret away can.
 ///
 /// Values of less than six bytes stay: they are in too many texts by chance. So do those that the server can have
 /// been given under no name: it knows nothing of them, and a value such as `user@example.com` is in many a
