@@ -7,6 +7,7 @@ mod common;
 use std::{
     fs,
     net::TcpListener,
+    os::unix::fs::MetadataExt,
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -58,7 +59,9 @@ async fn it_works_here() {
 #[tokio::test]
 async fn a_program_started_by_hand_is_in_the_same_cage() {
     let cage = cage().await;
-    let look = sh("id -u; pwd; env | sort; cat /proc/net/dev | wc -l; ls / /home/user; cut -d' ' -f2,4 /proc/mounts | sort");
+    let look = sh(
+        "id -u; pwd; env | sort; cat /proc/net/dev | wc -l; ls / /home/user; cut -d' ' -f2,4 /proc/mounts | grep -v '^/dev/' | sort",
+    );
     let caged = cage.run(&look).await.unwrap().stdout;
     let (mut command, inherit) = cage.command(&look).await.unwrap();
     inherit.iter().for_each(|descriptor| fcntl_setfd(descriptor, FdFlags::empty()).unwrap());
@@ -222,8 +225,8 @@ async fn a_full_disk_is_ended() {
 #[tokio::test]
 async fn memory_that_is_in_no_process_counts() {
     let hidden = [
-        // A file in memory without a name, and one that lies in a private folder.
-        "import os, time; fd = os.memfd_create('x'); [os.write(fd, b'x' * (1 << 20)) for _ in range(200)]; time.sleep(60)",
+        // Files that lie in a private folder, and one that is deleted and on its way through a socket.
+        "import array, os, socket, time; a, b = socket.socketpair(); fd = os.open('/tmp', os.O_TMPFILE | os.O_RDWR); [os.write(fd, b'x' * (1 << 20)) for _ in range(200)]; a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [fd]))]); os.close(fd); time.sleep(60)",
         "import time; f = open('/tmp/x', 'wb'); [f.write(b'x' * (1 << 20)) for _ in range(200)]; f.flush(); time.sleep(60)",
         "import time; f = open('/dev/shm/x', 'wb'); [f.write(b'x' * (1 << 20)) for _ in range(200)]; f.flush(); time.sleep(60)",
     ];
@@ -237,8 +240,10 @@ async fn memory_that_is_in_no_process_counts() {
 #[tokio::test]
 async fn disk_that_is_in_no_folder_counts() {
     let hidden = [
-        // A file that is deleted but open, folders closed to everybody, and a path too long to be named.
+        // A file that is deleted but open, or mapped by one page, or on its way through a socket, folders closed to everybody, and a path too long to be named.
         "import os, time; f = open('x', 'wb'); os.unlink('x'); [f.write(b'x' * (1 << 20)) for _ in range(20)]; f.flush(); time.sleep(60)",
+        "import mmap, os, time; f = open('x', 'w+b'); f.write(b'x' * (20 << 20)); f.flush(); os.fsync(f.fileno()); m = mmap.mmap(f.fileno(), 4096); os.unlink('x'); os.closerange(3, 99); time.sleep(60)",
+        "import array, os, socket, time; a, b = socket.socketpair(); fd = os.open('.', os.O_TMPFILE | os.O_RDWR); [os.write(fd, b'x' * (1 << 20)) for _ in range(20)]; os.fsync(fd); a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [fd]))]); os.close(fd); time.sleep(60)",
         "import os, time; os.mkdir('a'); open('a/x', 'wb').write(b'x' * (20 << 20)); os.chmod('a', 0); time.sleep(60)",
         "import os, time\nfor i in range(40):\n  os.mkdir('d' * 200)\n  os.chdir('d' * 200)\nopen('x', 'wb').write(b'x' * (20 << 20)); time.sleep(60)",
     ];
@@ -250,6 +255,146 @@ async fn disk_that_is_in_no_folder_counts() {
         let cage = cage().await.with_disk_bytes(4 << 20);
         assert_eq!(cage.run(&program).await.unwrap().end, ProcessEnd::TooMuchDisk, "{script}");
     }
+}
+
+/// A folder that is there for as long as this lives.
+struct Planted(std::path::PathBuf);
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[tokio::test]
+async fn settings_of_the_system_and_devices_of_the_host_stay_as_they_are() {
+    // It writes back only what it has read.
+    let script = "
+import os
+def tried(what, change):
+    try:
+        change()
+        print('changed', what)
+    except OSError as error:
+        print('refused', what, error.errno)
+def written_back(path):
+    value = open(path).read()
+    there = os.open(path, os.O_WRONLY)
+    os.write(there, value.encode())
+for name in ('vm/swappiness', 'kernel/core_pattern', 'fs/file-max', 'kernel/pid_max'):
+    tried(name, lambda: written_back('/proc/sys/' + name))
+tried('sysrq', lambda: os.open('/proc/sysrq-trigger', os.O_WRONLY))
+for name in ('null', 'zero', 'full', 'random', 'urandom'):
+    there = os.stat('/dev/' + name)
+    tried(f'/dev/{name} {there.st_dev} {there.st_ino}', lambda: os.chmod('/dev/' + name, there.st_mode & 0o7777))
+open('/dev/null', 'w').write('x'), open('/dev/urandom', 'rb').read(1), open('/dev/stdout', 'w').write('')
+";
+    let output = run(&python(script)).await;
+    assert_eq!((output.end, output.stdout.lines().count()), (ProcessEnd::Exited(0), 10), "{output:?}");
+    for line in output.stdout.lines().filter(|line| line.starts_with("changed")) {
+        // A node made for this cage may be changed; the host's is another.
+        let [path, device, inode] = line["changed ".len()..].split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let host = fs::metadata(path).unwrap();
+        assert_ne!((device, inode), (host.dev().to_string().as_str(), host.ino().to_string().as_str()), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn what_of_usr_is_no_programs_business_is_not_there() {
+    assert_ne!(run(&confined(&["ls", "-d", "/usr/src"])).await.end, ProcessEnd::Exited(0));
+    // In many containers the project is in there; only root can try.
+    let app = Planted(Path::new("/usr/src").join(mark("mcpmill-test")));
+    if fs::create_dir_all(&app.0).is_ok() {
+        fs::write(app.0.join("exchanges.sqlite"), "secret").unwrap();
+        let output = run(&confined(&["cat", app.0.join("exchanges.sqlite").to_str().unwrap()])).await;
+        assert!(!output.stdout.contains("secret"), "{output:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_hidden_is_hidden_wherever_it_lies() {
+    let prefix = tempfile::tempdir().unwrap();
+    let cache = prefix.path().join("share/project/cache");
+    let own = cache.join("servers/own/prefix");
+    for folder in [&own, &cache.join("servers/other/prefix"), &prefix.path().join("lib")] {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("file"), "here").unwrap();
+    }
+    fs::write(cache.join("exchanges.sqlite"), "here").unwrap();
+    // The interpreter's prefix is shown, and a package of the cache at a place of its own.
+    let show = |host: &Path, inside: &Path| Bind { host: host.into(), inside: inside.into(), writable: false };
+    let place = prefix.path().to_str().unwrap();
+    let mut program = sh(&format!(
+        "cat {place}/lib/file /opt/server/file; ls -A {place}/share/project/cache; echo x > {place}/share/project/cache/x; find {place} -name exchanges.sqlite"
+    ));
+    program.binds = vec![show(prefix.path(), prefix.path()), show(&own, Path::new("/opt/server"))];
+    let shown = cage().await;
+    assert!(shown.run(&program).await.unwrap().stdout.contains("exchanges.sqlite"), "unless it is hidden it is there");
+    let output = shown.with_hidden([cache.clone(), cache.join("servers"), "/no/such/folder".into()]).run(&program).await.unwrap();
+    assert_eq!(output.stdout, "herehere", "{output:?}");
+    assert!(output.stderr.contains("Read-only"), "{output:?}");
+    assert!(!cache.join("x").exists());
+}
+
+#[tokio::test]
+async fn memory_that_nobody_could_count_is_refused() {
+    // System V shared memory that is touched and let go, and memory files on their way through a socket.
+    let script = "
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmget.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+def tried(call, *args):
+    return errno.errorcode[ctypes.get_errno()] if call(*args) < 0 else 'made'
+print(tried(libc.shmget, 0, 128 << 20, 0o1600), tried(libc.shmget, 0, 1 << 40, 0o1600), tried(libc.shmget, 0, 4096, 0o1600))
+print(tried(libc.msgget, 0, 0o1600), tried(libc.semget, 0, 32000, 0o1600), tried(libc.memfd_create, b'x', 0))
+print(tried(libc.syscall, 250 if os.uname().machine == 'x86_64' else 219, 0, -4, 1))
+";
+    let output = run(&python(script)).await;
+    assert_eq!(output.stdout, "ENOSPC ENOSPC made\nENOSYS ENOSYS ENOSYS\nENOSYS\n", "{output:?}");
+    let open = run(&sh("ulimit -n; ulimit -Hn")).await;
+    assert!(open.stdout.lines().all(|line| line.parse::<u32>().unwrap() <= 4096), "{open:?}");
+}
+
+#[tokio::test]
+async fn memory_is_looked_at_while_the_disk_is_walked() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..10 {
+        let inner = folder.path().join(i.to_string());
+        fs::create_dir(&inner).unwrap();
+        (0..1000).for_each(|j| fs::write(inner.join(j.to_string()), "").unwrap());
+    }
+    let mut program = python("import time; hog = b'x' * (200 << 20); time.sleep(60)");
+    program.binds = vec![world(folder.path())];
+    program.limits.memory_bytes = 100 << 20;
+    assert_eq!(run(&program).await.end, ProcessEnd::OutOfMemory, "what was there before is not the program's");
+}
+
+#[tokio::test]
+async fn many_small_files_are_too_much_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = python("import time\nfor i in range(20000): open(f'x{i}', 'w').close()\ntime.sleep(60)");
+    program.binds = vec![world(folder.path())];
+    program.workdir = Some(WORLD.into());
+    assert_eq!(run(&program).await.end, ProcessEnd::TooMuchDisk);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_filled_fast_is_not_filled_far() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "
+for i in range(8000): open(f'x{i}', 'w').close()
+import time; time.sleep(2)
+block = b'x' * (8 << 20)
+for i in range(400):
+    with open(f'big{i}', 'wb', buffering=0) as f: f.write(block)
+time.sleep(60)";
+    let mut program = python(script);
+    program.binds = vec![world(folder.path())];
+    program.workdir = Some(WORLD.into());
+    let start = Instant::now();
+    assert_eq!(run(&program).await.end, ProcessEnd::TooMuchDisk);
+    let big = fs::read_dir(folder.path()).unwrap().flatten().filter(|entry| entry.metadata().unwrap().len() > 0).count();
+    assert!(big < 320, "{} MiB after {:?}", big * 8, start.elapsed());
 }
 
 #[tokio::test]

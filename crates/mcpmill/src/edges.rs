@@ -216,10 +216,23 @@ impl Edges {
             return Cage::unsandboxed(host).map_err(fail);
         }
         if let Ok(cage) = Cage::find(None, host.clone()).await {
-            return Ok(cage);
+            return Ok(cage.with_hidden(self.own_folders()));
         }
         let own = self.fetch(AssetId::Bubblewrap).await?;
-        Cage::find(Some(&own), host).await.map_err(fail)
+        let cage = Cage::find(Some(&own), host).await.map_err(fail)?;
+        Ok(cage.with_hidden(self.own_folders()))
+    }
+
+    /// What no server sees, should it lie in a folder that servers are shown.
+    fn own_folders(&self) -> Vec<PathBuf> {
+        let here = std::env::current_dir().unwrap_or_default();
+        let project = here.ancestors().find(|folder| folder.join(crate::config::FILE).is_file());
+        let config = &self.config;
+        let mut folders = vec![config.cache_dir.clone(), config.runs_dir.clone()];
+        folders.extend(config.exchange_store.parent().map(Path::to_owned));
+        folders.extend(project.map(Path::to_owned));
+        folders.extend(set("HOME").map(PathBuf::from));
+        folders
     }
 
     /// What reaches MCP servers; in replay nothing does. `keep` leaves them installed whatever the settings say.

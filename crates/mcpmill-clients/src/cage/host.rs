@@ -9,10 +9,14 @@ use std::{
 
 use tokio::process::Command;
 
+use super::layout::is_shown;
+
 /// Time an interpreter may take to say where it lives.
 const ASKED_WITHIN: Duration = Duration::from_secs(20);
-/// Folders whose whole content every caged program sees anyway.
-const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
+/// Prefixes of which every caged program sees what an interpreter needs,
+const SYSTEM: [&str; 2] = ["/usr", "/usr/local"];
+/// and folders that it sees as a whole, besides those of /usr.
+const SHOWN: [&str; 5] = ["/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
 
 /// The interpreters of this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,7 +68,8 @@ impl Interpreter {
     /// its program and library, because `~/.local` holds more than an interpreter.
     pub fn parts(&self) -> Vec<PathBuf> {
         let prefix = self.prefix.as_path();
-        if SYSTEM.iter().any(|system| prefix.starts_with(system)) {
+        let shown = is_shown(prefix) || SHOWN.iter().any(|shown| prefix.starts_with(shown));
+        if shown || SYSTEM.iter().any(|system| prefix == Path::new(system)) {
             return Vec::new();
         }
         let home = env::var_os("HOME").map(PathBuf::from);
@@ -163,7 +168,10 @@ mod tests {
     #[test]
     fn only_what_is_an_interpreters_own_is_shown() {
         let home = env::var("HOME").unwrap();
-        assert_eq!(at("/usr").parts(), Vec::<PathBuf>::new());
+        for system in ["/usr", "/usr/local", "/usr/lib/node-20"] {
+            assert_eq!(at(system).parts(), Vec::<PathBuf>::new());
+        }
+        assert_eq!(at("/usr/python3.12").parts(), [Path::new("/usr/python3.12")], "which nobody sees otherwise");
         for prefix in ["/", "/opt", &home] {
             assert!(!at(prefix).parts().iter().any(|part| Path::new(prefix).starts_with(part)), "{prefix}");
         }

@@ -8,14 +8,36 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use mcpmill_core::edge::{Bind, Confined};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{HOME, Host, Interpreter, outside::Outside};
+use super::{HOME, Host, Interpreter, devices, filter, outside::Outside};
 
+/// What programs need of /usr. The rest may be anybody's: in many containers the user's own project is in
+/// `/usr/src/app`.
+pub(super) const USR: [&str; 18] = [
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libx32",
+    "/usr/libexec",
+    "/usr/include",
+    "/usr/share",
+    "/usr/local/bin",
+    "/usr/local/sbin",
+    "/usr/local/lib",
+    "/usr/local/lib32",
+    "/usr/local/lib64",
+    "/usr/local/libexec",
+    "/usr/local/include",
+    "/usr/local/share",
+    "/usr/local/etc",
+];
 /// System folders besides /usr; on most systems links into it.
 const SYSTEM: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// What programs need of /etc, and nothing of it is about this machine's users or services.
@@ -47,19 +69,35 @@ pub(crate) fn make_overlay(folder: &Path) -> io::Result<()> {
     fs::create_dir(folder.join(WORK))
 }
 
+/// Bytes of the empty folder that stands where something is hidden.
+const HIDDEN_BYTES: &str = "65536";
+
 /// Arguments of bubblewrap and the descriptors they name.
-pub(super) struct Layout {
-    pub(super) args: Vec<OsString>,
-    pub(super) inherit: Vec<OwnedFd>,
+pub(super) struct Layout<'a> {
+    args: Vec<OsString>,
+    inherit: Vec<OwnedFd>,
+    /// Folders of the host that are shown nowhere, whatever they lie in.
+    hidden: &'a [PathBuf],
+    /// Where they would have been seen.
+    covered: Vec<PathBuf>,
 }
 
-impl Layout {
+impl<'a> Layout<'a> {
     /// The cage of `program`. Arguments travel in a memory file, so neither paths of the host nor
     /// values of variables show in the process list, inside or outside.
-    pub(super) fn new(program: &Confined, host: &Host, outside: Option<&Outside>) -> io::Result<Self> {
-        let mut layout = Self { args: Vec::new(), inherit: Vec::new() };
-        layout.walls(program.network);
+    pub(super) fn new(
+        program: &Confined,
+        host: &Host,
+        hidden: &'a [PathBuf],
+        outside: Option<&Outside>,
+        nodes: Option<&Path>,
+    ) -> io::Result<Self> {
+        let mut layout = Self { args: Vec::new(), inherit: Vec::new(), hidden, covered: Vec::new() };
+        layout.walls(program.network)?;
         layout.system(program.network)?;
+        for (name, node) in nodes.iter().flat_map(|nodes| devices::NODES.map(|(name, ..)| (name, nodes.join(name)))) {
+            layout.push([OsStr::new("--dev-bind"), node.as_os_str(), Path::new("/dev").join(name).as_os_str()]);
+        }
         for shown in [&host.python, &host.node].into_iter().flatten().flat_map(Interpreter::parts) {
             layout.show(&shown);
         }
@@ -67,7 +105,11 @@ impl Layout {
             layout.show(file);
         }
         layout.binds(program);
-        layout.push(["--remount-ro", "/dev", "--remount-ro", "/"]);
+        for covered in std::mem::take(&mut layout.covered) {
+            layout.push([OsStr::new("--remount-ro"), covered.as_os_str()]);
+        }
+        // Who is root outside owns the settings of the whole system that stand in /proc.
+        layout.push(["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]);
         layout.environment(program, host, outside);
         layout.push([OsStr::new("--chdir"), program.workdir.as_deref().unwrap_or(Path::new(HOME)).as_os_str()]);
         Ok(layout)
@@ -101,7 +143,7 @@ impl Layout {
         Ok(number)
     }
 
-    fn walls(&mut self, network: bool) {
+    fn walls(&mut self, network: bool) -> io::Result<()> {
         // Nobody is root inside, not in a namespace of its own either.
         self.push(["--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc"]);
         self.push(["--unshare-uts", "--hostname", "mcpmill", "--unshare-cgroup-try"]);
@@ -109,10 +151,17 @@ impl Layout {
             self.push(["--unshare-net"]);
         }
         self.push(["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]);
+        if let Some(filter) = filter::program() {
+            let number = self.hold(&filter)?.to_string();
+            self.push(["--seccomp", &number]);
+        }
+        Ok(())
     }
 
     fn system(&mut self, network: bool) -> io::Result<()> {
-        self.push(["--ro-bind", "/usr", "/usr"]);
+        for folder in USR.map(Path::new).into_iter().filter(|folder| folder.is_dir()) {
+            self.show(folder);
+        }
         for name in SYSTEM {
             let path = Path::new("/").join(name);
             match fs::read_link(&path) {
@@ -159,13 +208,29 @@ impl Layout {
         match fs::read_link(path) {
             // A program finds its library by where it lies itself, and not by where a link to it does.
             Ok(target) if path.is_file() => self.push([OsStr::new("--symlink"), target.as_os_str(), path.as_os_str()]),
-            _ => self.push([OsStr::new("--ro-bind"), path.as_os_str(), path.as_os_str()]),
+            _ => self.bind("--ro-bind", path, path),
         }
         if let Ok(real) = fs::canonicalize(path)
             && real != path
-            && !real.starts_with("/usr")
+            && !is_shown(&real)
         {
-            self.push([OsStr::new("--ro-bind"), real.as_os_str(), real.as_os_str()]);
+            self.bind("--ro-bind", &real, &real);
+        }
+    }
+
+    /// A host path at some place, without what is hidden below it.
+    fn bind(&mut self, flag: &str, host: &Path, inside: &Path) {
+        self.push([OsStr::new(flag), host.as_os_str(), inside.as_os_str()]);
+        let Ok(host) = fs::canonicalize(host) else { return };
+        for hidden in self.hidden {
+            let below = hidden.strip_prefix(&host).ok().filter(|below| !below.as_os_str().is_empty());
+            if let Some(below) = below.filter(|_| hidden.is_dir()) {
+                let place = inside.join(below);
+                self.push(["--perms", "0555", "--size", HIDDEN_BYTES, "--tmpfs"]);
+                self.push([&place]);
+                self.covered.retain(|covered| *covered != place);
+                self.covered.push(place);
+            }
         }
     }
 
@@ -187,8 +252,7 @@ impl Layout {
                 self.show(&bind.host);
                 continue;
             }
-            let flag = if bind.writable { "--bind" } else { "--ro-bind" };
-            self.push([OsStr::new(flag), bind.host.as_os_str(), bind.inside.as_os_str()]);
+            self.bind(if bind.writable { "--bind" } else { "--ro-bind" }, &bind.host, &bind.inside);
         }
     }
 
@@ -207,6 +271,11 @@ impl Layout {
             self.push(["--setenv", name, value]);
         }
     }
+}
+
+/// Whether a path lies in a folder of the system that every program is shown.
+pub(super) fn is_shown(path: &Path) -> bool {
+    USR.iter().any(|folder| path.starts_with(folder))
 }
 
 /// The variables every program gets.

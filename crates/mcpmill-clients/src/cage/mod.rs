@@ -5,16 +5,19 @@
 //! bounded size, and an environment from an allow-list. A watchdog bounds what the process tree
 //! uses. The end of a caged program is the end of everything it started.
 
+mod beneath;
 mod bounds;
+mod devices;
 mod error;
+mod filter;
 mod host;
 mod layout;
 mod orphans;
 mod outside;
-mod removal;
 mod run;
 mod running;
 mod spawn;
+mod usage;
 
 use std::{
     path::{Path, PathBuf},
@@ -24,12 +27,12 @@ use std::{
 
 use mcpmill_core::edge::{Bind, Confined, Limits, Process, ProcessEnd};
 
-pub(crate) use bounds::disk_usage;
+pub(crate) use beneath::disk_usage;
+pub use beneath::remove_tree;
 pub use error::{CageError, CageErrorKind};
 pub use host::{Host, Interpreter};
 pub(crate) use layout::make_overlay;
 pub use outside::npm_registry;
-pub use removal::remove_tree;
 pub use run::Input;
 pub use running::Running;
 
@@ -59,6 +62,7 @@ pub struct Cage {
     outside: Arc<tokio::sync::OnceCell<Outside>>,
     overlays: Arc<tokio::sync::OnceCell<bool>>,
     disk_bytes: u64,
+    hidden: Arc<Vec<PathBuf>>,
 }
 
 /// What stands between a program and the host.
@@ -99,6 +103,7 @@ impl Cage {
             return Err(CageError::new(CageErrorKind::UnsupportedSystem, "bubblewrap needs Linux"));
         }
         orphans::end_orphans();
+        devices::remove_orphans();
         let mut last = CageError::new(CageErrorKind::Missing, "there is no `bwrap` on the PATH");
         for program in host::on_path("bwrap").into_iter().chain(fallback.map(Path::to_owned)) {
             let cage = Self::bubblewrap(program, host.clone())?;
@@ -120,12 +125,25 @@ impl Cage {
             outside: Arc::default(),
             overlays: Arc::default(),
             disk_bytes: DISK_BYTES,
+            hidden: Arc::default(),
         })
     }
 
     /// The same cage with another bound on what a program may add to its writable folders.
     pub fn with_disk_bytes(mut self, bytes: u64) -> Self {
         self.disk_bytes = bytes;
+        self
+    }
+
+    /// The same cage in which these folders of the host are shown nowhere, whatever they lie in: an interpreter
+    /// is shown with its prefix, and somebody's project may be in there. A bind of such a folder, or of one
+    /// below it, is shown where it is asked for.
+    pub fn with_hidden(mut self, folders: impl IntoIterator<Item = PathBuf>) -> Self {
+        let mut folders: Vec<PathBuf> = folders.into_iter().filter_map(|folder| real(&folder)).collect();
+        // An outer one hides what it holds.
+        folders.sort();
+        folders.dedup_by(|inner, outer| inner.starts_with(outer));
+        self.hidden = Arc::new(folders);
         self
     }
 
@@ -209,6 +227,13 @@ impl Cage {
             }
         }
     }
+}
+
+/// A folder by its own name, without links, also when it is yet to be made.
+fn real(folder: &Path) -> Option<PathBuf> {
+    let folder = std::path::absolute(folder).ok()?;
+    let there = folder.ancestors().find(|outer| outer.exists())?;
+    Some(std::fs::canonicalize(there).ok()?.join(folder.strip_prefix(there).ok()?))
 }
 
 /// A program that needs next to nothing.

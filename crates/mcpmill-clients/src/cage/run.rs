@@ -15,6 +15,7 @@ use std::{
 use async_trait::async_trait;
 use mcpmill_core::edge::{Confined, Process, ProcessEnd, ProcessError, ProcessOutput};
 use rustix::process::Pid;
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader},
     net::unix::pipe,
@@ -26,10 +27,12 @@ use tokio::{
 
 use super::{
     Cage, Wall,
-    bounds::{Bounds, is_waiting},
+    bounds::Bounds,
+    devices,
     layout::{Layout, base_environment},
     outside::Outside,
     running::{Running, Tree},
+    usage::is_waiting,
 };
 
 /// Time bubblewrap may take to make its namespaces on a busy machine.
@@ -87,7 +90,9 @@ impl Cage {
 
     async fn spawn_caged(&self, bubblewrap: &Path, program: &Confined, input: Input) -> Result<Started, String> {
         let io = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
-        let (args, mut inherit) = self.layout(program).await.map_err(io("its layout cannot be kept"))?;
+        // Once they are mounted they are there for as long as the cage, wherever they came from.
+        let nodes = devices::made();
+        let (args, mut inherit) = self.layout(program, nodes.as_ref()).await.map_err(io("its layout cannot be kept"))?;
         let (reader, writer) = io::pipe().map_err(io("no pipe can be made"))?;
         let writer = OwnedFd::from(writer);
         let status = writer.as_raw_fd();
@@ -96,7 +101,7 @@ impl Cage {
         // Programs inside can read this command line; where the cache is, is none of their business.
         command.arg0("bwrap");
         command.args(["--json-status-fd", &status.to_string(), "--args", &args.to_string(), "--"]).env_clear();
-        command.args(["/bin/sh", "-c", &input.gate(), "gate"]).args(&program.command);
+        command.args(["/bin/sh", "-c", &input.gate(self.disk_bytes), "gate"]).args(&program.command);
         let mut child = self
             .spawner
             .spawn(command, inherit)
@@ -122,23 +127,23 @@ impl Cage {
     }
 
     /// The descriptor that carries the layout of a cage, and all that bubblewrap inherits.
-    async fn layout(&self, program: &Confined) -> io::Result<(i32, Vec<OwnedFd>)> {
+    async fn layout(&self, program: &Confined, nodes: Option<&TempDir>) -> io::Result<(i32, Vec<OwnedFd>)> {
         let outside = match program.network {
             true => Some(self.outside.get_or_init(Outside::discover).await),
             false => None,
         };
-        Layout::new(program, &self.host, outside)?.into_file()
+        Layout::new(program, &self.host, &self.hidden, outside, nodes.map(TempDir::path))?.into_file()
     }
 
     /// The command that starts `program` as [`Cage::spawn`] does, with the same cage around it but without
-    /// gate and watchdog, and the descriptors it inherits. For who starts it by hand and compares; the
+    /// gate, watchdog and device nodes of its own, and the descriptors it inherits. For who starts it by hand and compares; the
     /// descriptors have to be made inheritable first.
     ///
     /// # Errors
     /// The layout of the cage cannot be kept, or there is no command.
     pub async fn command(&self, program: &Confined) -> io::Result<(std::process::Command, Vec<OwnedFd>)> {
         let Wall::Bubblewrap(bubblewrap) = &self.wall else { return Ok((self.bare(program).await?, Vec::new())) };
-        let (args, inherit) = self.layout(program).await?;
+        let (args, inherit) = self.layout(program, None).await?;
         let mut command = std::process::Command::new(bubblewrap);
         command.arg0("bwrap").args(["--args", &args.to_string(), "--"]).args(&program.command).env_clear();
         Ok((command, inherit))
@@ -181,6 +186,14 @@ pub enum Input {
 /// The beginning of every gate.
 pub(super) const GATE: &str = "echo; read -r go || exit 125; ";
 
+/// Descriptors a process may have open.
+const MOST_OPEN: u32 = 4096;
+/// Bytes by which a file may outgrow the bound of the disk: the watchdog ends its program rather than the
+/// program itself.
+const FILE_SLACK: u64 = 64 << 20;
+/// The unit in which a shell counts the length of files.
+const SHELL_BLOCK: u64 = 512;
+
 impl Input {
     /// What stands before a caged program until the cage is closed behind it.
     ///
@@ -188,11 +201,14 @@ impl Input {
     /// parent that is gone by then not at all: killed in that moment, mcpmill would leave a program
     /// behind. So the program only starts once it was waved through, and a gate whose keeper is gone
     /// ends everything.
-    fn gate(self) -> String {
-        match self {
-            Self::Nothing => format!("{GATE}exec \"$@\" </dev/null"),
-            Self::Pipe => format!("{GATE}exec \"$@\""),
-        }
+    ///
+    /// It also bounds what each process may open and how long a file may get. That is no bound on the tree,
+    /// but it keeps the tree from going far beyond its bounds before the watchdog looks.
+    fn gate(self, disk_bytes: u64) -> String {
+        let blocks = disk_bytes.saturating_add(FILE_SLACK) / SHELL_BLOCK;
+        let bounds = format!("ulimit -n {MOST_OPEN}; ulimit -f {blocks}; ulimit -c 0; ");
+        let rest = if self == Self::Nothing { "exec \"$@\" </dev/null" } else { "exec \"$@\"" };
+        format!("{GATE}{{ {bounds}}} 2>/dev/null; {rest}")
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{bounds::has_ended, removal::remove_tree, spawn::Spawner};
+use super::{beneath::remove_tree, spawn::Spawner, usage::has_ended};
 
 /// Time the kernel may take to clear a namespace away.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
@@ -142,11 +142,18 @@ impl Running {
     }
 
     fn end(&self, status: io::Result<std::process::ExitStatus>) -> ProcessEnd {
-        use std::os::unix::process::ExitStatusExt;
-
         if let Some(end) = self.overrun() {
             return end;
         }
+        match self.ended_by_itself(status) {
+            ProcessEnd::Signalled(signal) if signal == Signal::XFSZ.as_raw() => ProcessEnd::TooMuchDisk,
+            end => end,
+        }
+    }
+
+    fn ended_by_itself(&self, status: io::Result<std::process::ExitStatus>) -> ProcessEnd {
+        use std::os::unix::process::ExitStatusExt;
+
         match (self.exit_code(), status) {
             // Bubblewrap passes a signal on the way shells do.
             (Some(code @ 129..=192), _) => ProcessEnd::Signalled(code - 128),
