@@ -60,7 +60,7 @@ const ETC_NETWORK: [&str; 4] = ["resolv.conf", "nsswitch.conf", "hosts", "gai.co
 const TMP_BYTES: u64 = 256 << 20;
 
 /// Where an overlay keeps what is written, and where it prepares it.
-const WRITTEN: &str = "written";
+pub(crate) const WRITTEN: &str = "written";
 const WORK: &str = "work";
 
 /// Makes `folder`, which is empty, fit to be a writable bind over a read-only one at the same place.

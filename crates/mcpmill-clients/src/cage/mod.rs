@@ -31,7 +31,7 @@ pub(crate) use beneath::disk_usage;
 pub use beneath::remove_tree;
 pub use error::{CageError, CageErrorKind};
 pub use host::{Host, Interpreter};
-pub(crate) use layout::make_overlay;
+pub(crate) use layout::{WRITTEN, make_overlay};
 pub use outside::npm_registry;
 pub use run::Input;
 pub use running::Running;

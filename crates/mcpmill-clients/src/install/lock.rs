@@ -70,18 +70,17 @@ impl Lock {
         named.map(|name| if name == ALL { ALL.to_owned() } else { pypi_name(name) }).collect()
     }
 
-    /// The first package of an npm lock that comes from a repository or an address of its own, in words.
+    /// What of a lock that was just made comes from a repository or an address of its own, or says where to
+    /// look for packages, in words. Such a lock of npm names no address of the registry: every address in it
+    /// is somebody's own.
     pub(super) fn of_no_registry(&self) -> Option<String> {
-        let Self::Npm { lock, .. } = self else { return None };
-        let read: Value = serde_json::from_str(lock).ok()?;
-        let packages = read["packages"].as_object()?;
-        // Tarballs of a registry have addresses of this form, whatever its host.
-        let own = |from: &str| !(from.starts_with("http") && from.contains("/-/"));
-        packages.iter().find_map(|(path, entry)| {
-            let from = entry["resolved"].as_str().filter(|from| own(from))?;
-            let name = path.rsplit("node_modules/").next().unwrap_or(path);
-            Some(format!("`{}` comes from `{}`", shown(name, 100), shown(from, 100)))
-        })
+        match self {
+            Self::Npm { lock, .. } => npm_of_no_registry(lock),
+            Self::Pypi { requirements, .. } => {
+                let odd = requirements.lines().map(str::trim).find(|line| !is_of_index(line))?;
+                Some(format!("its lock says `{}`", shown(odd, 100)))
+            }
+        }
     }
 
     /// Its files by name.
@@ -122,6 +121,33 @@ fn without_unpinned(lock: &str) -> Option<String> {
         left_out |= optional.len() < before;
     }
     left_out.then(|| format!("{read:#}\n"))
+}
+
+fn npm_of_no_registry(lock: &str) -> Option<String> {
+    let read: Value = serde_json::from_str(lock).ok()?;
+    read["packages"].as_object()?.iter().find_map(|(path, entry)| {
+        let name = path.rsplit("node_modules/").next().unwrap_or(path);
+        let from = match &entry["resolved"] {
+            Value::Null => return None,
+            Value::String(from) => shown(from, 100),
+            other => shown(&other.to_string(), 100),
+        };
+        Some(format!("`{}` comes from `{from}`", shown(name, 100)))
+    })
+}
+
+/// Whether a line of `requirements.txt` is a version, a hash, a comment, or says what is built from source. A
+/// build runs code beside the lock: it could have written whatever it likes.
+fn is_of_index(line: &str) -> bool {
+    if line.is_empty() || ["#", "--hash=sha", "--no-binary", "--only-binary"].iter().any(|begin| line.starts_with(begin)) {
+        return true;
+    }
+    let pinned = line.split([' ', ';', '\\']).next().unwrap_or_default();
+    let name = |c: char| c.is_ascii_alphanumeric() || "-._[],".contains(c);
+    let version = |c: char| c.is_ascii_alphanumeric() || "-._+!".contains(c);
+    pinned.split_once("==").is_some_and(|(named, number)| {
+        line.starts_with(|c: char| c.is_ascii_alphanumeric()) && named.chars().all(name) && number.chars().all(version)
+    })
 }
 
 /// Whether what the package at `path` calls `name` is among these, found as Node finds it: in its own
@@ -247,10 +273,22 @@ mod tests {
             let lock = serde_json::json!({ "packages": { "": {}, "node_modules/a": {}, "node_modules/a/node_modules/@s/b": { "resolved": from } } });
             Lock::Npm { package: "{}".into(), lock: lock.to_string() }.of_no_registry()
         };
-        for from in ["git+ssh://git@host.example/a/b.git#0", "https://host.example/b.tgz", "file:../b"] {
+        let from_elsewhere =
+            ["git+ssh://git@host.example/a/b.git#0", "https://host.example/b.tgz", "file:../b", "http://host.example/x/-/b.tgz"];
+        for from in from_elsewhere {
             assert_eq!(lock(from), Some(format!("`@s/b` comes from `{from}`")));
         }
-        assert_eq!(lock("https://registry.example/@s/b/-/b-1.0.0.tgz"), None);
+        let none = serde_json::json!({ "packages": { "": {}, "node_modules/a": { "version": "1", "integrity": "sha512-x" } } });
+        assert_eq!(Lock::Npm { package: "{}".into(), lock: none.to_string() }.of_no_registry(), None);
+
+        let pypi = |requirements: &str| Lock::Pypi { input: "x".into(), requirements: requirements.into() }.of_no_registry();
+        let made = "--no-binary b\n--only-binary :all:\n\na-b==1!2.0+x \\\n    --hash=sha256:0 \\\n    --hash=sha256:1\n# via\nc[d]==3 ; python_version < '4' \\\n";
+        assert_eq!(pypi(made), None);
+        for odd in
+            ["a @ http://host.example/a.whl", "--index-url http://host.example", "-r other.txt", "a==1@http://h", "./a", "a>=1"]
+        {
+            assert_eq!(pypi(&format!("{made}{odd}")), Some(format!("its lock says `{odd}`")));
+        }
     }
 
     #[test]

@@ -1,15 +1,23 @@
 //! Installing servers: each package into a folder of its own, in the cage, from a lock.
 //!
-//! An installer has the network but no secrets and no view of HOME. It runs no code of the packages:
-//! npm's scripts are off and Python packages come as wheels only, but for those that the user lets be built
-//! from source. Everything is pinned by version and hash; where no lock is given, one is made first and kept
-//! beside the installation.
+//! An installer has the network but no secrets and no view of HOME, and no code of packages runs beside it:
+//! npm's scripts are off, Python packages come as wheels only, and no interpreter that reads their `.pth`
+//! files is started once they are there. Bytecode is compiled without the network, by an interpreter that
+//! takes no notice of them. What an installer fetches is put aside and joins the cache that all share when the
+//! step has gone well: one that takes too much ends alone.
+//!
+//! Those packages that the user lets be built from source run code, with the network. It sees a cache of
+//! its own and never the shared one.
+//!
+//! Everything is pinned by version and hash; where no lock is given, one is made first and kept beside the
+//! installation.
 
 mod error;
 mod lock;
 mod packages;
 mod program;
 mod prune;
+mod staging;
 mod steps;
 
 use std::{
@@ -35,7 +43,7 @@ pub use prune::{Pruned, prune_installations, prune_packages};
 
 use crate::{
     assets::{self, Assets},
-    cage::{Cage, Interpreter},
+    cage::{Cage, Interpreter, remove_tree},
 };
 use steps::Site;
 
@@ -94,6 +102,7 @@ pub struct Installer {
     /// Versions of Python that were asked for, and what was found: asking starts the interpreter.
     pythons: Arc<Mutex<HashMap<Option<String>, Interpreter>>>,
     turns: Arc<Semaphore>,
+    at_once: usize,
 }
 
 impl Installer {
@@ -110,6 +119,7 @@ impl Installer {
             packages: Arc::default(),
             pythons: Arc::default(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
+            at_once: AT_ONCE,
         }
     }
 
@@ -140,7 +150,8 @@ impl Installer {
 
     /// Installations at the same time.
     pub fn with_at_once(mut self, at_once: usize) -> Self {
-        self.turns = Arc::new(Semaphore::new(at_once.max(1)));
+        self.at_once = at_once.max(1);
+        self.turns = Arc::new(Semaphore::new(self.at_once));
         self
     }
 
@@ -171,7 +182,7 @@ impl Installer {
         mark.unlock().ok();
         let prefix = folder.join("prefix");
         // Thousands of small files: not on a thread that others wait for.
-        tokio::task::spawn_blocking(move || fs::remove_dir_all(prefix).ok()).await.ok();
+        tokio::task::spawn_blocking(move || remove_tree(&prefix).ok()).await.ok();
     }
 
     /// Where a package is installed.
@@ -231,6 +242,7 @@ impl Installer {
             package,
             interpreter: &interpreter,
             offline: self.offline,
+            at_once: self.at_once,
             sources: &packages::settings_of(&self.packages, package).sources,
         };
         let (lock, installation) = site.work(given).await?;
@@ -307,6 +319,8 @@ pub fn python_readers() -> Lock {
 
 /// What was fetched to build from source, beside the installation that it is for.
 const BUILD_CACHE: &str = "build-cache";
+/// What the installer that is at work has fetched and the shared cache does not have yet.
+const STAGING: &str = "staging";
 /// The mark of a whole installation.
 const READY: &str = "ready.json";
 /// Changes when installations of an earlier mcpmill cannot be used any more.

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::{BUILD_CACHE, READY};
+use super::{BUILD_CACHE, READY, STAGING, used};
 use crate::{
     assets,
     cage::{disk_usage, remove_tree},
@@ -22,7 +22,7 @@ pub struct Pruned {
 }
 
 /// Removes installations below `cache` that were not used since `unused_since`, and those that were
-/// never finished. Locks stay: the same is installed again when it is needed.
+/// never finished, but for those in use. Locks stay: the same is installed again when it is needed.
 ///
 /// # Errors
 /// A folder cannot be read or removed.
@@ -32,13 +32,19 @@ pub async fn prune_installations(cache: &Path, unused_since: SystemTime) -> io::
         for folder in folders(&cache.join(kind))? {
             // Whoever installs holds the same lock.
             let _lock = assets::lock(folder.with_extension("lock")).await.map_err(io::Error::other)?;
-            let used = fs::metadata(folder.join(READY)).and_then(|meta| meta.modified()).ok();
-            let parts = [folder.join("prefix"), folder.join(BUILD_CACHE)];
-            if used.is_some_and(|used| used >= unused_since) || !parts.iter().any(|part| part.exists()) {
+            let last = fs::metadata(folder.join(READY)).and_then(|meta| meta.modified()).ok();
+            let parts = [folder.join("prefix"), folder.join(BUILD_CACHE), folder.join(STAGING)];
+            if last.is_some_and(|last| last >= unused_since) || !parts.iter().any(|part| part.exists()) {
+                continue;
+            }
+            // A server that runs, or one that is about to start.
+            let mark = fs::File::create(used(&folder))?;
+            if mark.try_lock().is_err() {
                 continue;
             }
             pruned.installations += 1;
             fs::remove_file(folder.join(READY)).ok();
+            mark.unlock()?;
             for part in parts {
                 pruned.bytes += disk_usage(&part).unwrap_or_default();
                 remove_tree(&part)?;
@@ -99,6 +105,14 @@ mod tests {
         assert!(fresh.join("prefix").exists() && !old.join("prefix").exists() && !half.join("prefix").exists());
         assert!(old.join("lock").exists() && !old.join(BUILD_CACHE).exists() && fresh.join(BUILD_CACHE).exists());
         assert_eq!(prune_installations(cache.path(), since).await.unwrap(), Pruned::default());
+
+        let running = fs::File::create(used(&fresh)).unwrap();
+        running.lock_shared().unwrap();
+        let now = SystemTime::now() + Duration::from_secs(1);
+        assert_eq!(prune_installations(cache.path(), now).await.unwrap(), Pruned::default());
+        assert!(fresh.join("prefix").exists() && fresh.join(READY).exists());
+        running.unlock().unwrap();
+        assert_eq!(prune_installations(cache.path(), now).await.unwrap().installations, 1);
         assert_eq!(prune_packages(cache.path()).unwrap(), Pruned::default());
     }
 }

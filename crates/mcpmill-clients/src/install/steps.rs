@@ -18,10 +18,11 @@ use super::{
     lock::{Lock, npm_manifest, pypi_input, wheels_and_sources},
     packages::without_wheel,
     program,
+    staging::Staging,
 };
 use crate::{
     assets::{AssetId, Assets, Status, tail},
-    cage::{Cage, Interpreter},
+    cage::{Cage, Interpreter, remove_tree},
 };
 
 /// Where the installer's cache is inside the cage.
@@ -49,6 +50,32 @@ pub(super) struct Site<'a> {
     pub(super) sources: &'a Sources,
     /// Whether installers have to do with what their caches hold.
     pub(super) offline: bool,
+    /// Installations at the same time.
+    pub(super) at_once: usize,
+}
+
+/// One program of an installation.
+struct Step<'a> {
+    /// What it is, for messages.
+    name: &'static str,
+    command: Vec<String>,
+    /// What it works in, at [`PREFIX`].
+    workdir: &'a Path,
+    env: Vec<(&'static str, String)>,
+    keeps: Keeps,
+    uv: Option<PathBuf>,
+    network: bool,
+}
+
+/// Where a step keeps what it fetches.
+#[derive(Clone, Copy)]
+enum Keeps {
+    /// In the cache of this name that all share: no code of packages runs in such a step.
+    Shared(&'static str),
+    /// In one of this server's own, which code of packages may see.
+    Own,
+    /// It fetches nothing.
+    Nothing,
 }
 
 impl Site<'_> {
@@ -113,7 +140,9 @@ impl Site<'_> {
                 args.extend(["--prerelease", "allow"]);
             }
             args.extend(built.iter().flat_map(|name: &String| ["--no-binary", name]));
-            let Err(failure) = self.uv("uv pip compile", &args, folder, !built.is_empty()).await else { return Ok(()) };
+            let Err(failure) = self.uv("uv pip compile", &args, folder, keeps(!built.is_empty()), true).await else {
+                return Ok(());
+            };
             let InstallErrorKind::Failed { stderr, .. } = &failure else { return Err(failure) };
             let lacking = without_wheel(stderr).into_iter().find(|name| !built.contains(name));
             let Some(lacking) = lacking.filter(|_| built.len() < MOST_BUILT) else { return Err(failure) };
@@ -169,22 +198,33 @@ impl Site<'_> {
     async fn install_pypi(&self, prefix: PathBuf, built: &BTreeSet<String>) -> Result<Installation, InstallErrorKind> {
         let venv = prefix.join("venv");
         let (python, own) = (text(&self.interpreter.program), inside(&prefix, &venv.join("bin/python")));
-        self.uv("uv venv", &["venv", "--no-project", "--python", &python, "venv"], &prefix, false).await?;
-        let install = async |file: &str, builds: bool| {
-            let args = ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--compile-bytecode"];
-            let target = ["--python", &own, "-r", file];
-            self.uv("uv pip install", &[args.as_slice(), &target].concat(), &prefix, builds).await
+        let environment = ["venv", "--no-project", "--python", &python];
+        let shared = keeps(false);
+        self.uv("uv venv", &[&environment[..], &["venv"]].concat(), &prefix, shared, true).await?;
+        let install = async |python: &str, file: &str, keeps: Keeps, network: bool| {
+            let args =
+                ["pip", "install", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--python", python, "-r", file];
+            self.uv("uv pip install", &args, &prefix, keeps, network).await
         };
         if built.is_empty() {
-            install("requirements.txt", false).await?;
+            install(&own, "requirements.txt", shared, true).await?;
         } else {
             // What needs no build comes from the cache that all share.
             let (wheels, sources) = wheels_and_sources(&fs::read_to_string(prefix.join("requirements.txt"))?, built);
             fs::write(prefix.join("wheels.txt"), wheels)?;
             fs::write(prefix.join("sources.txt"), sources)?;
-            install("wheels.txt", false).await?;
-            install("sources.txt", true).await?;
+            install(&own, "wheels.txt", shared, true).await?;
+            // Built apart: uv starts the interpreter of an environment, and that one would read the `.pth`
+            // files of wheels which nobody has let run beside the network.
+            if !self.offline {
+                let apart = prefix.join("apart");
+                self.uv("uv venv", &[&environment[..], &["apart"]].concat(), &prefix, Keeps::Own, false).await?;
+                install(&inside(&prefix, &apart.join("bin/python")), "sources.txt", Keeps::Own, true).await?;
+                remove_tree(&apart)?;
+            }
+            install(&own, "sources.txt", Keeps::Own, false).await?;
         }
+        self.compile_bytecode(&prefix).await?;
         let command = match self.package.bin.as_deref() {
             Some("python" | "python3") => vec![own],
             _ => {
@@ -211,63 +251,96 @@ impl Site<'_> {
         Installation { command, env, prefix, interpreter: self.interpreter.parts() }
     }
 
-    async fn npm(&self, step: &'static str, command: &[&str], workdir: &Path) -> Result<(), InstallErrorKind> {
-        let cache = self.cache.join("npm");
+    /// Compiles what was installed, which makes servers start sooner; that some file is no Python does not
+    /// matter. Without `site`, the interpreter takes no notice of what packages would have it run.
+    async fn compile_bytecode(&self, prefix: &Path) -> Result<(), InstallErrorKind> {
+        let args = ["-I", "-S", "-m", "compileall", "-q", "-j", "0", "venv/lib"];
+        let command = std::iter::once(text(&self.interpreter.program)).chain(args.map(str::to_owned)).collect();
+        let (name, keeps) = ("compileall", Keeps::Nothing);
+        let step = Step { name, command, workdir: prefix, env: Vec::new(), keeps, uv: None, network: false };
+        match self.step(step).await {
+            Err(InstallErrorKind::Failed { .. }) => Ok(()),
+            compiled => compiled,
+        }
+    }
+
+    async fn npm(&self, name: &'static str, command: &[&str], workdir: &Path) -> Result<(), InstallErrorKind> {
         let set = |value: &str| value.to_owned();
-        let env = [
+        let env = vec![
             ("npm_config_cache", set(CACHE)),
             ("npm_config_update_notifier", set("false")),
             ("npm_config_offline", self.offline.to_string()),
             ("CI", set("1")),
         ];
-        self.step(step, command.iter().map(|&part| part.to_owned()).collect(), workdir, &cache, &env, None).await
+        let command = command.iter().map(|&part| part.to_owned()).collect();
+        self.step(Step { name, command, workdir, env, keeps: Keeps::Shared("npm"), uv: None, network: true }).await
     }
 
-    async fn uv(&self, step: &'static str, args: &[&str], workdir: &Path, builds: bool) -> Result<(), InstallErrorKind> {
+    async fn uv(
+        &self,
+        name: &'static str,
+        args: &[&str],
+        workdir: &Path,
+        keeps: Keeps,
+        network: bool,
+    ) -> Result<(), InstallErrorKind> {
         if self.offline && matches!(self.assets.status(AssetId::Uv), Status::Missing { .. }) {
             return Err(InstallErrorKind::Offline);
         }
         let uv = self.assets.fetch(AssetId::Uv).await?;
-        let uv = fs::canonicalize(uv)?;
-        let cache = if builds { self.build_cache() } else { self.cache.join("uv") };
-        let env = [
+        let uv = Some(fs::canonicalize(uv)?);
+        let env = vec![
             ("UV_CACHE_DIR", CACHE.to_owned()),
             ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
-            ("UV_OFFLINE", self.offline.to_string()),
+            ("UV_OFFLINE", (self.offline || !network).to_string()),
             ("UV_NO_CONFIG", "1".to_owned()),
             // Cache and prefix are different mounts in the cage.
             ("UV_LINK_MODE", "copy".to_owned()),
             ("UV_NO_PROGRESS", "1".to_owned()),
         ];
         let command = std::iter::once(UV).chain(args.iter().copied()).map(str::to_owned).collect();
-        self.step(step, command, workdir, &cache, &env, Some(uv)).await
+        self.step(Step { name, command, workdir, env, keeps, uv, network }).await
     }
 
-    async fn step(
-        &self,
-        step: &'static str,
-        command: Vec<String>,
-        workdir: &Path,
-        cache: &Path,
-        env: &[(&str, String)],
-        uv: Option<PathBuf>,
-    ) -> Result<(), InstallErrorKind> {
-        fs::create_dir_all(cache)?;
-        let bind = |path: &Path, inside: &Path, writable| Bind { host: path.to_owned(), inside: inside.to_owned(), writable };
-        let mut binds = vec![bind(workdir, Path::new(PREFIX), true), bind(cache, Path::new(CACHE), true)];
-        binds.extend(uv.map(|uv| bind(&uv, Path::new(UV), false)));
+    /// Runs a step; what it fetched is kept when it has gone well.
+    async fn step(&self, step: Step<'_>) -> Result<(), InstallErrorKind> {
+        let cache = Path::new(CACHE);
+        let staging = match step.keeps {
+            Keeps::Shared(name) => Some(Staging::new(self.cage, self.folder, self.cache.join(name)).await?),
+            _ => None,
+        };
+        let binds = match &staging {
+            Some(staging) => staging.binds(cache),
+            None if matches!(step.keeps, Keeps::Nothing) => Vec::new(),
+            None => {
+                fs::create_dir_all(self.build_cache())?;
+                vec![bind(&self.build_cache(), cache, true)]
+            }
+        };
+        // Where the cache is shared it grows by what the others fetch, too.
+        let growing = if staging.as_ref().is_some_and(Staging::is_shared) { self.at_once as u64 } else { 1 };
+        let done = self.run(step, binds, DISK_BYTES.saturating_mul(growing)).await;
+        if let Some(staging) = staging {
+            staging.end(done.is_ok()).await?;
+        }
+        done
+    }
+
+    async fn run(&self, step: Step<'_>, mut binds: Vec<Bind>, disk_bytes: u64) -> Result<(), InstallErrorKind> {
+        binds.push(bind(step.workdir, Path::new(PREFIX), true));
+        binds.extend(step.uv.map(|uv| bind(&uv, Path::new(UV), false)));
         binds.extend(self.interpreter.parts().iter().map(|part| bind(part, part, false)));
         let registries = self.cage.registries().await.iter().cloned();
         let confined = Confined {
-            what: format!("{step} of {}", self.package.requirement),
-            command,
+            what: format!("{} of {}", step.name, self.package.requirement),
+            command: step.command,
             binds,
-            env: env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).chain(registries).collect(),
+            env: step.env.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(registries).collect(),
             workdir: Some(PathBuf::from(PREFIX)),
-            network: !self.offline,
+            network: step.network && !self.offline,
             limits: LIMITS,
         };
-        let cage = self.cage.clone().with_disk_bytes(DISK_BYTES);
+        let cage = self.cage.clone().with_disk_bytes(disk_bytes);
         let output = cage.run(&confined).await.map_err(|e| InstallErrorKind::Cage(e.to_string()))?;
         let end = match output.end {
             ProcessEnd::Exited(0) => return Ok(()),
@@ -280,7 +353,7 @@ impl Site<'_> {
             ProcessEnd::TooMuchDisk => "too much disk used".to_owned(),
         };
         let said = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
-        Err(InstallErrorKind::Failed { step, end, stderr: ends(said, COMPLAINT) })
+        Err(InstallErrorKind::Failed { step: step.name, end, stderr: ends(said, COMPLAINT) })
     }
 }
 
@@ -294,12 +367,19 @@ fn ends(text: &str, most: usize) -> String {
     format!("{}\n{}", clipped(text, half), tail(text, half))
 }
 
+/// Where a step keeps what it fetches, when it is one that builds or is none.
+fn keeps(builds: bool) -> Keeps {
+    if builds { Keeps::Own } else { Keeps::Shared("uv") }
+}
+
+fn bind(host: &Path, inside: &Path, writable: bool) -> Bind {
+    Bind { host: host.to_owned(), inside: inside.to_owned(), writable }
+}
+
 /// An empty folder, whatever a half-finished attempt left there.
 fn empty(folder: &Path) -> std::io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => fs::create_dir_all(folder),
-    }
+    remove_tree(folder)?;
+    fs::create_dir_all(folder)
 }
 
 /// `path`, which is below `prefix`, as it is seen in the cage.

@@ -37,7 +37,7 @@ use crate::{
     assets::tail,
     cage::{Cage, Input, WORLD},
     http::Reach,
-    install::{Installation, Installer},
+    install::{InUse, Installation, Installer},
 };
 use client::Client;
 use complaints::Complaints;
@@ -226,6 +226,12 @@ impl CagedConnector {
         }
     }
 
+    /// Says that the server's package is used, from before it is installed.
+    async fn in_use(&self, server: &ServerRecord) -> Option<InUse> {
+        let Launch::Stdio { command, args } = &server.launch else { return None };
+        self.installer.using(&launch::parse(command, args).ok()?).await
+    }
+
     /// The server's package, installed and given its arguments and variables.
     async fn prepare(&self, server: &ServerRecord) -> Result<Program, Failure> {
         let unsupported = |why: &str| Failure::new(HarvestOutcome::Unsupported, why);
@@ -283,7 +289,7 @@ impl CagedConnector {
                 let (server, limits) = (program.name.clone(), self.limits);
                 let behind = Behind::Process { running: Box::new(running), complaints };
                 let secrets = Arc::clone(secrets);
-                Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })
+                Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets, _in_use: None })
             }
             shaken => {
                 let end = running.kill_after(Duration::from_millis(300)).await;
@@ -375,8 +381,13 @@ impl Connector for CagedConnector {
             let runner = Box::pin(remote::connect(self, server, &secrets)).await;
             return runner.map(|runner| Box::new(runner) as _).map_err(told);
         }
-        let program = self.prepare(server).await.map_err(told)?;
-        self.started(&program, world, &secrets).await
+        let connected = async {
+            let in_use = self.in_use(server).await;
+            let program = self.prepare(server).await?;
+            Ok(Runner { _in_use: in_use, ..self.in_either_era(&program, world, &secrets).await? })
+        };
+        let runner = Box::pin(connected).await;
+        runner.map(|runner| Box::new(runner) as _).map_err(told)
     }
 }
 

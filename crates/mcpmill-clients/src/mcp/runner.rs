@@ -30,7 +30,7 @@ use super::{
     remote::{Fault, Link},
     secrets::Secrets,
 };
-use crate::cage::Running;
+use crate::{cage::Running, install::InUse};
 
 /// Time a server has to end by itself once its input is closed. What it did not save is the user's own.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
@@ -67,6 +67,8 @@ pub(super) struct Runner {
     pub(super) listing: Mutex<Option<Instant>>,
     /// Values that appear in no error.
     pub(super) secrets: Arc<Secrets>,
+    /// Keeps its package from being removed.
+    pub(super) _in_use: Option<InUse>,
 }
 
 /// Forgets a request whose caller has gone.

@@ -157,7 +157,7 @@ async fn open(
     let info = ServerInfo { transport: kind.name().to_owned(), ..server_info(&info, era, &link.kept) };
     let (kept, secrets) = (Arc::clone(&link.kept), Arc::clone(secrets));
     let (server, limits, behind) = (server.name.clone(), *limits, Behind::Web(link));
-    Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets })
+    Ok(Runner { server, info, behind, service, kept, limits, listing: Mutex::default(), secrets, _in_use: None })
 }
 
 /// Why a message of the handshake could not be sent.
