@@ -2,8 +2,14 @@
 //!
 //! Own user, PID, IPC, UTS and cgroup namespaces, a network namespace of its own unless an
 //! installer runs or a server whose policy lets it out, uid 1000 inside, no capabilities, a read-only root, private HOME and TMP of
-//! bounded size, and an environment from an allow-list. A watchdog bounds what the process tree
-//! uses. The end of a caged program is the end of everything it started.
+//! bounded size, and an environment from an allow-list. /proc is read-only, of /usr only what programs need is
+//! shown, and the folders of the project never. A watchdog bounds what the process tree uses; the kernel refuses
+//! calls that make memory which the watchdog could not see. The end of a caged program is the end of
+//! everything it started.
+//!
+//! What is not bounded: bytes that wait in sockets of the program's own, up to the kernel's bound for each of
+//! the descriptors it may have open. And between two looks of the watchdog a program can go beyond its bounds by
+//! what the machine writes in a moment.
 
 mod beneath;
 mod bounds;
