@@ -165,17 +165,9 @@ impl CagedConnector {
     /// With the outcome it has earned.
     pub async fn start(&self, program: &Program, world: &WorldSpec) -> Result<Box<dyn ToolRunner>, ConnectError> {
         // What it was given nobody says, so it can know all of them.
-        self.started(program, world, &Arc::new(Secrets::new(&self.credentials))).await
-    }
-
-    async fn started(
-        &self,
-        program: &Program,
-        world: &WorldSpec,
-        secrets: &Arc<Secrets>,
-    ) -> Result<Box<dyn ToolRunner>, ConnectError> {
-        let runner = self.in_either_era(program, world, secrets).await;
-        runner.map(|runner| Box::new(runner) as _).map_err(|failure| failure.told(&program.name, secrets))
+        let secrets = Arc::new(Secrets::new(&self.credentials));
+        let runner = self.in_either_era(program, world, &secrets).await;
+        runner.map(|runner| Box::new(runner) as _).map_err(|failure| failure.told(&program.name, &secrets))
     }
 
     /// The secrets a server can have been given.
