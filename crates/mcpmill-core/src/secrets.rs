@@ -228,7 +228,8 @@ pub fn redact_url(url: &str) -> String {
     }
 }
 
-fn is_secret_parameter(name: &str) -> bool {
+/// Whether a parameter of an address of this name holds a secret.
+pub fn is_secret_parameter(name: &str) -> bool {
     let whole = ["config", "auth", "sig", "signature", "pwd", "key"];
     is_secret_member(name)
         || whole.iter().any(|word| name.eq_ignore_ascii_case(word))

@@ -6,15 +6,22 @@ use std::{
 };
 
 use mcpmill_core::{
+    id::ServerId,
     launch,
     record::{Launch, ServerRecord},
+    secrets::{REDACTED, is_secret_parameter},
 };
 use url::Url;
 
 use super::{marketplace::Listing, snapshot::hashed};
 
+/// How the launch of a server begins of which only a repository is known.
+const ONLY_REPOSITORY: &str = "only a repository is known: ";
+/// Forms of a package that are not started, each with a bit of its own: a server may have one of each.
+const FORMS: [(&str, u8); 4] = [("oci ", 4), ("nuget ", 8), ("mcpb ", 16), ("cargo ", 32)];
+
 /// Keys of a record: `npm:…`, `pypi:…`, `url:…`, `form:…` of what cannot be started but has a name,
-/// `repo:…`, and `launch:…` when there is none of these. `also` are further ways to start it.
+/// `launch:…` of what is started in another way, and `repo:…`. `also` are further ways to start it.
 pub(super) fn keys(server: &ServerRecord, also: &[Launch], repository: Option<&str>, subfolder: Option<&str>) -> Vec<String> {
     let mut keys: Vec<String> = [&server.launch].into_iter().chain(also).filter_map(form).collect();
     keys.extend(repository.and_then(|r| repo(r, subfolder)));
@@ -27,17 +34,41 @@ pub(super) fn keys(server: &ServerRecord, also: &[Launch], repository: Option<&s
 }
 
 fn form(launch: &Launch) -> Option<String> {
+    let itself = || Some(format!("launch:{}", ServerRecord::identify(launch)));
     match launch {
         Launch::Stdio { command, args } => match launch::parse(command, args) {
             Ok(parsed) => Some(package(&parsed)),
-            Err(_) => Some(format!("launch:{}", ServerRecord::identify(launch))),
+            Err(_) => itself(),
         },
-        Launch::StreamableHttp { url, .. } | Launch::Sse { url, .. } => remote(url),
-        Launch::Unsupported { what } if what.starts_with("oci ") || what.starts_with("nuget ") || what.starts_with("mcpb ") => {
-            Some(format!("form:{what}"))
-        }
-        Launch::Unsupported { .. } => None,
+        // An address with a part to be filled in is none that could be read.
+        Launch::StreamableHttp { url, .. } | Launch::Sse { url, .. } => remote(url).or_else(itself),
+        Launch::Unsupported { what } if FORMS.iter().any(|(form, _)| what.starts_with(form)) => Some(format!("form:{what}")),
+        // Many servers may be all that is known of a repository.
+        Launch::Unsupported { what } if what.starts_with(ONLY_REPOSITORY) => None,
+        Launch::Unsupported { .. } => itself(),
     }
+}
+
+/// The launch of a server of which only a repository is known.
+pub(super) fn only_repository(address: &str, subfolder: Option<&str>) -> Launch {
+    let known = repo(address, subfolder);
+    let place = known.as_deref().map_or(address, |key| key.trim_start_matches("repo:"));
+    Launch::Unsupported { what: format!("{ONLY_REPOSITORY}`{place}`") }
+}
+
+/// Gives a record an id of its own when another server has the same launch: what the user starts with other
+/// variables, or another server of a repository. Whether it could.
+pub(super) fn set_apart(server: &mut ServerRecord, own: bool) -> bool {
+    let name = server.title.as_deref().unwrap_or(&server.name);
+    match &mut server.launch {
+        Launch::Unsupported { what } if what.starts_with(ONLY_REPOSITORY) => {
+            what.push_str(&format!(", and in it `{name}`"));
+            server.id = ServerRecord::identify(&server.launch);
+        }
+        launch if own => server.id = ServerId::of(&(&*launch, &server.env, &server.name)),
+        _ => return false,
+    }
+    true
 }
 
 fn package(package: &launch::Package) -> String {
@@ -46,29 +77,54 @@ fn package(package: &launch::Package) -> String {
     package.bin.as_ref().filter(|bin| **bin != package.name).map_or_else(|| name.clone(), |bin| format!("{name}#{bin}"))
 }
 
-/// An address without what does not tell servers apart.
+/// An address without what does not tell servers apart; a key is the user's.
 fn remote(url: &str) -> Option<String> {
     let parsed = Url::parse(url).ok()?;
     let port = parsed.port().map(|port| format!(":{port}")).unwrap_or_default();
-    let query = parsed.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let open = |pair: &&str| !pair.is_empty() && !pair.split_once('=').is_some_and(|(name, _)| is_secret_parameter(name));
+    let query = parsed.query().unwrap_or_default().split('&').filter(open).collect::<Vec<_>>().join("&");
+    let query = if query.is_empty() { query } else { format!("?{query}") };
     Some(format!("url:{}{port}{}{query}", parsed.host_str()?, parsed.path().trim_end_matches('/')))
 }
 
 /// `repo:host/owner/name[/folder]` of a repository's address, in the forms that are in use.
 pub(super) fn repo(address: &str, subfolder: Option<&str>) -> Option<String> {
-    let address = address.trim().trim_start_matches("git+").replacen("git@github.com:", "https://github.com/", 1);
-    let parsed = Url::parse(&address).ok()?;
+    let parsed = Url::parse(&address_of(address.trim().trim_start_matches("git+"))).ok()?;
     let host = parsed.host_str()?.trim_start_matches("www.").to_lowercase();
     let mut parts = parsed.path().split('/').filter(|part| !part.is_empty());
     let (owner, name) = (parts.next()?.to_lowercase(), parts.next()?.trim_end_matches(".git").to_lowercase());
     let rest: Vec<&str> = parts.collect();
     let below = match rest.as_slice() {
-        ["tree" | "blob" | "src", _, folder @ ..] | ["-", "tree" | "blob", _, folder @ ..] => folder.join("/"),
+        ["tree" | "src", _, folder @ ..] | ["-", "tree", _, folder @ ..] => folder.join("/"),
+        ["blob", _, file @ ..] | ["-", "blob", _, file @ ..] => folder_of(file).join("/"),
         _ => String::new(),
     };
     let folder = subfolder.map(|s| s.trim_matches(['/', '.'])).filter(|s| !s.is_empty()).map_or(below, str::to_owned);
     let folder = if folder.is_empty() { folder } else { format!("/{}", folder.trim_matches('/')) };
     Some(format!("repo:{host}/{owner}/{name}{folder}"))
+}
+
+/// `git@host:owner/name` and `ssh://git@host:owner/name`, and `host:owner/name` of the known hosts, as addresses.
+fn address_of(form: &str) -> String {
+    let short = [("github:", "github.com"), ("gitlab:", "gitlab.com"), ("bitbucket:", "bitbucket.org")];
+    if let Some((host, path)) = short.iter().find_map(|(head, host)| Some((host, form.strip_prefix(head)?))) {
+        return format!("https://{host}/{path}");
+    }
+    let bare = form.strip_prefix("ssh://").unwrap_or(form);
+    match bare.strip_prefix("git@").and_then(|rest| rest.split_once(':')) {
+        Some((host, path)) if !host.contains('/') && !path.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("https://{host}/{}", path.trim_start_matches('/'))
+        }
+        _ => form.to_owned(),
+    }
+}
+
+/// The folder of a file; some link to a folder as if it were one.
+fn folder_of<'a>(path: &'a [&'a str]) -> &'a [&'a str] {
+    match path.split_last() {
+        Some((file, folder)) if file.contains('.') || !file.contains(|c: char| c.is_lowercase()) => folder,
+        _ => path,
+    }
 }
 
 /// Groups of listings that are one server, by their keys. Keeps 16 bytes a key and 9 a listing.
@@ -82,13 +138,27 @@ pub(super) struct Groups {
     kinds: Vec<u8>,
     /// Of every listing, hashes of its source and of what it is called.
     names: Vec<(u32, u32)>,
-    /// Keys of the user's own packages with the launches they have.
+    /// Keys of the user's own packages with the variants they are started in.
     own: HashMap<u64, BTreeSet<String>>,
     waiting: Vec<(u32, u64, String)>,
 }
 
 const PACKAGE: u8 = 1;
 const REMOTE: u8 = 2;
+const KINDS: [u8; 6] = [PACKAGE, REMOTE, FORMS[0].1, FORMS[1].1, FORMS[2].1, FORMS[3].1];
+
+/// What a key is of. Packages of npm and of PyPI are rivals; an image or a bundle is a further form of a server.
+fn kind_of(key: &str) -> u8 {
+    let form = key.strip_prefix("form:").and_then(|what| FORMS.iter().find(|(form, _)| what.starts_with(form)));
+    form.map_or(if key.starts_with("url:") { REMOTE } else { PACKAGE }, |(_, bit)| *bit)
+}
+
+/// What tells apart what the user starts in one way: the variables, and the name where those hold secrets, which are
+/// not kept.
+fn variant(server: &ServerRecord) -> String {
+    let name = server.env.iter().any(|variable| variable.secret).then_some(&server.name);
+    ServerId::of(&(&server.id, &server.env, name)).to_string()
+}
 
 impl Groups {
     /// Adds the next listing.
@@ -101,11 +171,12 @@ impl Groups {
                 self.repositories.push((hash, at));
                 continue;
             }
-            kind |= if key.starts_with("url:") { REMOTE } else { PACKAGE };
+            kind |= kind_of(key);
             match listing.server.as_ref().ok().filter(|_| listing.own) {
                 Some(server) => {
-                    self.own.entry(hash).or_default().insert(server.id.to_string());
-                    self.waiting.push((at, hash, server.id.to_string()));
+                    let variant = variant(server);
+                    self.own.entry(hash).or_default().insert(variant.clone());
+                    self.waiting.push((at, hash, variant));
                 }
                 None => self.named.push((hash, at)),
             }
@@ -117,9 +188,9 @@ impl Groups {
     /// For every listing, the first one of its group.
     pub(super) fn finish(mut self) -> Vec<u32> {
         // A package that the user starts in two ways on purpose is two servers.
-        for (at, key, launch) in std::mem::take(&mut self.waiting) {
-            let one = self.own.get(&key).is_some_and(|launches| launches.len() == 1);
-            self.named.push((if one { key } else { hashed(&format!("launch:{launch}")) }, at));
+        for (at, key, variant) in std::mem::take(&mut self.waiting) {
+            let one = self.own.get(&key).is_some_and(|variants| variants.len() == 1);
+            self.named.push((if one { key } else { hashed(&format!("variant:{variant}")) }, at));
         }
         let mut united = Union((0..self.kinds.len() as u32).collect());
         self.named.sort_unstable();
@@ -157,15 +228,15 @@ impl Groups {
         }
     }
 
-    /// One repository may hold many servers: listings are united by it only where at most one package
-    /// and one remote server claim it, and no source lists several of it by name alone.
+    /// One repository may hold many servers: listings are united by it only where at most one package, one remote
+    /// server and one of each further form claim it, and no source lists several of it by name alone.
     fn by_repository(&self, holders: &[(u64, u32)], all: &mut Union) {
         let mut claims: BTreeMap<u32, u8> = BTreeMap::new();
         for &(_, holder) in holders {
             *claims.entry(all.root(holder)).or_default() |= self.kinds[holder as usize];
         }
         let of = |kind: u8| claims.values().filter(|claim| **claim & kind != 0).count();
-        let whole = of(PACKAGE) <= 1 && of(REMOTE) <= 1;
+        let whole = KINDS.iter().all(|kind| of(*kind) <= 1);
         let several = self.holds_several(holders);
         if several {
             self.by_name(holders, whole, all);
@@ -284,6 +355,8 @@ fn rank(listing: &Listing) -> u8 {
             Ok(_) => 2,
             Err(_) => 5,
         },
+        // With a key that was cut out it is an address that nobody can use.
+        Launch::StreamableHttp { url, .. } | Launch::Sse { url, .. } if url.contains(REDACTED) => 5,
         Launch::StreamableHttp { .. } => 3,
         Launch::Sse { .. } => 4,
         Launch::Unsupported { .. } => 6,
@@ -321,6 +394,9 @@ mod tests {
             "git@github.com:acme/parcel.git",
             "https://www.github.com/acme/parcel/",
             "ssh://git@github.com/acme/parcel",
+            "git+ssh://git@github.com:acme/parcel.git",
+            "github:acme/parcel",
+            "https://github.com/acme/parcel/blob/main/README.md",
         ];
         assert!(forms.iter().all(|form| repo(form, None).as_deref() == Some("repo:github.com/acme/parcel")));
         let folder = Some("repo:github.com/acme/parcel/src/mail".to_owned());
@@ -329,5 +405,16 @@ mod tests {
         assert_eq!(remote("HTTPS://API.Acme.example:443/mcp/"), remote("https://api.acme.example/mcp"));
         assert_ne!(remote("https://api.acme.example/a"), remote("https://api.acme.example/b"));
         assert_eq!(repo("acme/parcel", None), None);
+        assert_eq!(repo("https://github.com/acme/parcel/blob/main/src/mail/README.md", None), folder);
+        assert_eq!(repo("https://gitlab.com/c/c/-/blob/main/src/mail", None).as_deref(), Some("repo:gitlab.com/c/c/src/mail"));
+        for form in
+            ["git@gitlab.com:c/c.git", "git+ssh://git@gitlab.com:c/c.git", "gitlab:c/c", "ssh://git@gitlab.com:22/c/c.git"]
+        {
+            assert_eq!(repo(form, None).as_deref(), Some("repo:gitlab.com/c/c"), "{form}");
+        }
+        let plain = remote("https://h.example/mcp");
+        assert_eq!(remote("https://h.example/mcp?api_key=<redacted>"), plain);
+        assert_eq!(remote("https://h.example/mcp?api_key=YOURKEY&"), plain);
+        assert_ne!(remote("https://h.example/mcp?team=a&api_key=k"), plain);
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Raised when entries are read in another way than before: everything is read anew then.
-const READING: u32 = 2;
+const READING: u32 = 3;
 
 /// An entry and how it is told from others.
 pub(super) struct Item {

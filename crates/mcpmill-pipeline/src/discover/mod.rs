@@ -25,7 +25,7 @@ pub use snapshot::{Head, Keeping, Line, Snapshot, Snapshots};
 pub use spool::{Shelf, Spool};
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -33,6 +33,7 @@ use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Done, Pace, Sink, StageError, drive_each},
     event::Summary,
+    id::ServerId,
     record::{Outcome, Row, ServerRecord},
     secrets::redact,
 };
@@ -152,9 +153,13 @@ struct Gathered {
 struct Note {
     /// Hash of its text.
     content: u64,
+    /// Hash of the id of its server; 0 when it cannot be read.
+    server: u64,
     /// The next listing of its server; itself when there is none.
     next: u32,
     readable: bool,
+    /// Whether the user wrote it.
+    own: bool,
     /// Whether its id was there before: a name that occurs twice in a marketplace still names two rows.
     twice: bool,
 }
@@ -196,7 +201,8 @@ impl Gathered {
     fn add(&mut self, listing: &Listing) {
         let Ok(text) = serde_json::to_string(listing) else { return };
         let (next, twice) = (self.notes.len() as u32, !self.ids.insert(hashed(&listing.id)));
-        self.notes.push(Note { content: hashed(&text), next, readable: listing.server.is_ok(), twice });
+        let server = listing.server.as_ref().map(|server| hashed(server.id.as_str())).unwrap_or_default();
+        self.notes.push(Note { content: hashed(&text), server, next, readable: listing.server.is_ok(), own: listing.own, twice });
         self.spool.push(&text);
         self.groups.add(listing);
     }
@@ -208,11 +214,48 @@ impl Gathered {
         self.spool.bytes() + self.groups.bytes() + notes + self.ids.capacity() * (size_of::<u64>() + 1)
     }
 
-    /// Finds the listings that are one server: each group is a chain from its first listing to its last.
+    /// Finds the listings that are one server.
     fn merged(self, limit: usize) -> Merged {
         drop(self.ids);
-        let mut firsts = self.groups.finish();
-        let mut notes = self.notes;
+        let mut merged = Merged {
+            spool: self.spool,
+            notes: self.notes,
+            firsts: self.groups.finish(),
+            apart: HashSet::new(),
+            limit,
+            ends: self.ends,
+            sources: self.sources,
+        };
+        merged.chain();
+        merged.settle();
+        merged
+    }
+}
+
+/// The groups of listings, to be read from the spool one after the other.
+struct Merged {
+    spool: Spool,
+    notes: Vec<Note>,
+    /// Of every listing, the first one of its group.
+    firsts: Vec<u32>,
+    /// The first listings of servers that have an id of their own though their launch is another one's, too.
+    apart: HashSet<u32>,
+    /// Listings that are taken.
+    limit: usize,
+    ends: Vec<(String, Fate)>,
+    sources: Vec<SourceReport>,
+}
+
+/// The member of a listing that every row needs.
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+}
+
+impl Merged {
+    /// Makes each group a chain from its first listing to its last.
+    fn chain(&mut self) {
+        let (firsts, notes) = (&mut self.firsts, &mut self.notes);
         // By the first listing of a group, of those that can be read the first and the last so far.
         let mut ends: HashMap<u32, (u32, u32)> = HashMap::new();
         for place in 0..firsts.len() as u32 {
@@ -234,29 +277,52 @@ impl Gathered {
             }
             firsts[place as usize] = head;
         }
-        Merged { spool: self.spool, notes, firsts, limit, ends: self.ends, sources: self.sources }
     }
-}
 
-/// The groups of listings, to be read from the spool one after the other.
-struct Merged {
-    spool: Spool,
-    notes: Vec<Note>,
-    /// Of every listing, the first one of its group.
-    firsts: Vec<u32>,
-    /// Listings that are taken.
-    limit: usize,
-    ends: Vec<(String, Fate)>,
-    sources: Vec<SourceReport>,
-}
+    /// Sees to it that no two records have one id. Groups that were told apart and are launched in the same way get
+    /// ids of their own where there is something to tell them by, and are one server otherwise.
+    fn settle(&mut self) {
+        let mut same: BTreeMap<ServerId, Vec<u32>> = BTreeMap::new();
+        for first in self.doubtful() {
+            if let Some(record) = self.record(first as usize) {
+                same.entry(record.id).or_default().push(first);
+            }
+        }
+        let mut one: BTreeMap<ServerId, Vec<u32>> = BTreeMap::new();
+        for (id, groups) in same.into_iter().filter(|(_, groups)| groups.len() > 1) {
+            let own = groups.iter().filter(|first| self.is_own(**first)).count();
+            for first in groups {
+                let known = self.record(first as usize).filter(|_| own != 1 || !self.is_own(first));
+                let apart =
+                    known.and_then(|mut record| identity::set_apart(&mut record, self.is_own(first)).then_some(record.id));
+                if apart.is_some() {
+                    self.apart.insert(first);
+                }
+                one.entry(apart.unwrap_or_else(|| id.clone())).or_default().push(first);
+            }
+        }
+        let joined: HashMap<u32, u32> = one.values().flat_map(|all| all.iter().map(move |first| (*first, all[0]))).collect();
+        if joined.iter().any(|(group, first)| group != first) {
+            self.notes.iter_mut().zip(0..).for_each(|(note, place)| note.next = place);
+            self.firsts.iter_mut().for_each(|first| *first = joined.get(first).copied().unwrap_or(*first));
+            self.chain();
+        }
+    }
 
-/// The member of a listing that every row needs.
-#[derive(Deserialize)]
-struct Named {
-    id: String,
-}
+    /// The first listings of groups of which a listing has the id of one in another group, in their order.
+    fn doubtful(&self) -> BTreeSet<u32> {
+        let readable = self.notes.iter().zip(&self.firsts).filter(|(note, _)| note.readable);
+        let mut ids: Vec<(u64, u32)> = readable.map(|(note, first)| (note.server, *first)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let shared = ids.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+        shared.flat_map(|pair| [pair[0].1, pair[1].1]).collect()
+    }
 
-impl Merged {
+    fn is_own(&self, first: u32) -> bool {
+        self.group(first as usize).any(|member| self.notes[member].own)
+    }
+
     /// Rows: the listings in their order, with those of sources at the end.
     fn rows(&self) -> usize {
         self.notes.len() + self.ends.len()
@@ -280,7 +346,8 @@ impl Merged {
             first if first != place => Fate::Same(first),
             _ => {
                 let all = self.group(place).map(|member| format!("{:016x}", self.notes[member].content));
-                content = content_hash(&all.collect::<Vec<_>>());
+                let apart = self.apart.contains(&(place as u32)).then(|| "apart".to_owned());
+                content = content_hash(&all.chain(apart).collect::<Vec<_>>());
                 Fate::First
             }
         };
@@ -298,7 +365,11 @@ impl Merged {
     }
 
     fn record(&self, place: usize) -> Option<ServerRecord> {
-        identity::merge(self.group(place).filter_map(|member| self.listing(member)).collect())
+        let mut record = identity::merge(self.group(place).filter_map(|member| self.listing(member)).collect())?;
+        if self.apart.contains(&(place as u32)) {
+            identity::set_apart(&mut record, self.is_own(place as u32));
+        }
+        Some(record)
     }
 
     fn end(&self, entry: Entry) -> Done<ServerRecord> {

@@ -151,11 +151,7 @@ pub(super) fn plain(declaration: &Declaration, entry: &Value, draft: &mut Draft)
         }
         (Some(url), _) => remote(&transport, &url, Vec::new()),
         (None, _) if declaration.launch == Mapper::Url => return Err("it has no address".into()),
-        (None, Some(repository)) => {
-            let known = identity::repo(repository, draft.subfolder.as_deref());
-            let place = known.as_deref().map_or(repository.as_str(), |key| key.trim_start_matches("repo:"));
-            Launch::Unsupported { what: format!("only a repository is known: `{place}`") }
-        }
+        (None, Some(repository)) => identity::only_repository(repository, draft.subfolder.as_deref()),
         (None, None) => none(&draft.name),
     };
     Ok(())

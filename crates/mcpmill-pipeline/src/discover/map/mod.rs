@@ -66,7 +66,11 @@ impl Draft {
     }
 
     /// The listing it makes in a marketplace.
-    pub(super) fn listing(self, marketplace: &str) -> Listing {
+    pub(super) fn listing(mut self, marketplace: &str) -> Listing {
+        if let Some(repository) = self.repository.as_deref().filter(|_| self.launch == none(&self.name)) {
+            // A name is no more than a name: another repository may have it, too.
+            self.launch = identity::only_repository(repository, self.subfolder.as_deref());
+        }
         let clip = |text: Option<String>| text.map(|text| mcpmill_core::text::clipped(&text, MOST_TEXT));
         let tools = self.tools.filter(Value::is_array).map(|tools| tools.to_string());
         let mut server = ServerRecord {

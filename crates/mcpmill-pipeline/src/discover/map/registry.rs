@@ -4,8 +4,10 @@ use mcpmill_core::{
     record::{EnvVar, Launch},
     secrets::names_a_secret,
     template::is_variable,
+    text::shown,
 };
 use serde_json::Value;
+use url::Url;
 
 use super::{Draft, at, none, package, remote};
 use crate::discover::pick;
@@ -31,13 +33,14 @@ pub(super) fn map(entry: &Value, mut draft: Draft) -> Result<Option<Draft>, Stri
     draft.homepage = draft.homepage.or_else(|| draft.repository.clone());
     let packages = pick::list(server, &["packages"]).iter().map(|p| of_package(p, draft.version.as_deref()));
     let remotes = pick::list(server, &["remotes"]).iter().map(of_remote);
+    let served: Vec<Launch> = pick::list(server, &["packages"]).iter().filter_map(served).collect();
     // The sort is stable: among equals the publisher's order counts.
     let mut forms: Vec<(Launch, Vec<EnvVar>)> = packages.chain(remotes).collect();
     forms.sort_by_key(|(launch, _)| rank(launch));
     let name = draft.name.clone();
     let mut forms = forms.into_iter();
     (draft.launch, draft.env) = forms.next().unwrap_or_else(|| (none(&name), Vec::new()));
-    draft.also = forms.map(|(launch, _)| launch).collect();
+    draft.also = forms.map(|(launch, _)| launch).chain(served).collect();
     let mut tools = pick::list(server, &["packages"]).iter().chain(pick::list(server, &["remotes"]));
     draft.tools = draft.tools.or_else(|| tools.find_map(|form| form.get("tools")).cloned());
     Ok(Some(draft))
@@ -74,15 +77,49 @@ fn rank(launch: &Launch) -> u8 {
     }
 }
 
-fn of_package(form: &Value, version: Option<&str>) -> (Launch, Vec<EnvVar>) {
+/// Registry, name and transport of a package, with the registry's address where that is none of the two that
+/// everybody asks.
+struct Published {
+    kind: String,
+    name: String,
+    transport: Option<String>,
+    elsewhere: Option<String>,
+}
+
+fn published(form: &Value) -> Published {
     let kind = pick::member(form, &["registryType", "registry_type", "registry_name"]).unwrap_or_default();
     let name = pick::member(form, &["identifier", "name"]).unwrap_or_default();
-    let own = pick::member(form, &["version"]);
     let transport =
         pick::member(at(form, "transport"), &["type"]).or_else(|| pick::member(form, &["transport_type", "transport"]));
+    let base = pick::member(form, &["registryBaseUrl", "registry_base_url"]);
+    let elsewhere = base.filter(|base| matches!(kind.as_str(), "npm" | "pypi") && !is_public(&kind, base));
+    Published { kind, name, transport: transport.filter(|transport| transport != "stdio"), elsewhere }
+}
+
+/// Whether an address is on the site of the public registry of this kind.
+fn is_public(kind: &str, base: &str) -> bool {
+    let site = if kind == "npm" { ["npmjs", "org"] } else { ["pypi", "org"] };
+    let host = Url::parse(base).ok().and_then(|url| Some(url.host_str()?.to_owned()));
+    host.is_some_and(|host| host.rsplit('.').take(2).eq(site.into_iter().rev()))
+}
+
+/// A package that is not spoken to as one is launched: its name still says which server it is.
+fn served(form: &Value) -> Option<Launch> {
+    let Published { kind, name, transport, elsewhere } = published(form);
+    (transport.is_some() && elsewhere.is_none()).then(|| package(&kind, &name, None, &[], &[]))
+}
+
+fn of_package(form: &Value, version: Option<&str>) -> (Launch, Vec<EnvVar>) {
+    let Published { kind, name, transport, elsewhere } = published(form);
+    let own = pick::member(form, &["version"]);
     let mut env: Vec<EnvVar> =
         pick::list(form, &["environmentVariables", "environment_variables"]).iter().filter_map(input).collect();
-    if let Some(transport) = transport.filter(|t| t != "stdio") {
+    // In the public registry somebody else may have the name.
+    if let Some(base) = elsewhere {
+        let what = format!("{kind} package `{}` of the registry `{}`", shown(&name, 80), shown(&base, 200));
+        return (Launch::Unsupported { what }, env);
+    }
+    if let Some(transport) = transport {
         return (Launch::Unsupported { what: format!("package `{name}` that serves {transport}") }, env);
     }
     let runtime = arguments(pick::list(form, &["runtimeArguments", "runtime_arguments"]), &mut env);
