@@ -96,7 +96,7 @@ impl Row for Entry {
 /// that fails midway keeps what it gave; the others go on.
 ///
 /// # Errors
-/// No marketplace lists anything, or too many rows fail.
+/// No server is kept; the error names the causes. One that is worth nothing does not end what others give.
 pub async fn discover(
     marketplaces: &[Box<dyn Marketplace>],
     crawl: &CrawlContext,
@@ -113,12 +113,10 @@ pub async fn discover(
         }
     }
     if gathered.spool.is_empty() {
-        let causes: Vec<&str> = gathered.sources.iter().filter_map(|s| Some(s.ended.as_ref()?.1.as_str())).collect();
-        let detail = ["no marketplace lists a server", &*causes.join("; ")].join(if causes.is_empty() { "" } else { ": " });
-        return Err(StageError::Empty { stage: cx.stage.clone(), detail });
+        return Err(gathered.merged(0).empty(cx));
     }
     let merged = gathered.merged(limit.unwrap_or(usize::MAX));
-    let pace = Pace { concurrency: 1, max_failure_rate: 0.5 };
+    let pace = Pace { concurrency: 1, max_failure_rate: 1.0 };
     let summary = drive_each(
         merged.rows(),
         |place| merged.entry(place),
@@ -131,8 +129,14 @@ pub async fn discover(
         },
     )
     .await?;
+    if summary.kept == 0 {
+        return Err(merged.empty(cx));
+    }
     Ok(Discovered { summary, sources: merged.sources })
 }
+
+/// Causes that are named when nothing is kept.
+const MOST_CAUSES: usize = 20;
 
 /// What all sources gave. The listings themselves lie on the shelf; in memory is what tells them apart.
 #[derive(Default)]
@@ -370,6 +374,16 @@ impl Merged {
             identity::set_apart(&mut record, self.is_own(place as u32));
         }
         Some(record)
+    }
+
+    /// Why no server is kept: what the sources ended for, and what is wrong with the first listing.
+    fn empty(&self, cx: &Context) -> StageError {
+        let broken = self.notes.iter().position(|note| !note.readable);
+        let broken = broken.and_then(|place| self.listing(place)).and_then(|l| Some(format!("{}: {}", l.id, l.server.err()?)));
+        let ended = self.sources.iter().filter_map(|s| Some(s.ended.as_ref()?.1.clone()));
+        let causes: Vec<String> = ended.chain(broken).take(MOST_CAUSES).collect();
+        let detail = ["no marketplace lists a server", &*causes.join("; ")].join(if causes.is_empty() { "" } else { ": " });
+        StageError::Empty { stage: cx.stage.clone(), detail }
     }
 
     fn end(&self, entry: Entry) -> Done<ServerRecord> {

@@ -220,11 +220,19 @@ impl<'a> Crawl<'a> {
         }
     }
 
-    /// Takes a server as the user wrote it.
+    /// Takes a server as the user wrote it. What is remembered of it is what went through the door.
     pub(super) fn take_own(&mut self, draft: map::Draft) {
-        if self.begin() {
-            (self.out)(map::Draft { own: true, ..draft }.listing(self.id));
+        if !self.begin() {
+            return;
         }
+        let listing = map::Draft { own: true, ..draft }.listing(self.id);
+        let name = listing.server.as_ref().ok().map(|server| server.name.clone());
+        let item = self.memory.item(name, self.entries, &serde_json::to_value(&listing).unwrap_or_default());
+        match self.memory.as_before(&item) {
+            Some(_) => self.memory.count_known(&item, &listing, &mut self.counts),
+            None => self.memory.count(&item, &listing, &mut self.counts),
+        }
+        self.keep(&item, listing);
     }
 
     /// Counts an entry, when one more is allowed.
@@ -351,7 +359,9 @@ impl<'a> Crawl<'a> {
     fn something(&self) -> Result<(), CrawlError> {
         let known = self.memory.known();
         let written = matches!(self.declaration.kind, Kind::Html | Kind::MarkdownList);
-        match self.entries > 0 || self.since().is_some() {
+        // Users may take out all of their own servers.
+        let own = self.declaration.kind == Kind::McpServers;
+        match self.entries > 0 || self.since().is_some() || own {
             false if known > 0 => Err(self.fail("empty-listing", format!("it lists nothing, and {known} entries before"))),
             false if written => Err(self.fail("empty-listing", "its pages hold no entry")),
             _ => Ok(()),

@@ -22,7 +22,8 @@ pub(super) fn read(crawl: &mut Crawl<'_>) -> Result<(), CrawlError> {
 
 fn configuration(path: &str, files: &dyn Files, crawl: &mut Crawl<'_>) -> Result<(), CrawlError> {
     let text = files.read(path).map_err(|cause| crawl.fail("unreadable-file", cause))?;
-    let config: Value = serde_json::from_str(&map::strip_comments(&text))
+    // Some editors put a mark at the beginning of every file.
+    let config: Value = serde_json::from_str(&map::strip_comments(text.trim_start_matches('\u{feff}')))
         .map_err(|error| crawl.fail("not-json", format!("`{}`: {error}", shown(path, 200))))?;
     let places = ["/mcpServers", "/servers", "/mcp/servers", "/mcp.servers", "/context_servers"];
     let block = places.iter().find_map(|place| config.pointer(place).filter(|block| block.is_object()));
@@ -74,6 +75,7 @@ fn is_entry(file: &str, wanted: &str) -> bool {
 
 fn document(path: &str, text: &str) -> Result<Value, String> {
     let said = |error: String| format!("`{}`: {error}", shown(path, 200));
+    let text = text.trim_start_matches('\u{feff}');
     match path.rsplit('.').next() {
         Some("json") => serde_json::from_str(text).map_err(|e| said(e.to_string())),
         _ => yaml::parse(text).map_err(said),

@@ -162,3 +162,23 @@ async fn a_site_that_repeats_its_last_page_comes_to_an_end() {
         assert_eq!(counts(&found), (0, 0, 3, 0), "{style}");
     }
 }
+
+#[tokio::test]
+async fn sources_that_fail_do_not_cost_what_others_give() {
+    let pages = Arc::new(Pages::default());
+    let faulty: Vec<String> = (0..8).map(|n| format!("f{n}")).collect();
+    faulty.iter().for_each(|site| pages.fail(&format!("https://{site}.example/s"), FetchErrorKind::Status(500)));
+    let mut marketplaces: Vec<_> = faulty.iter().map(|id| parse(id, &api(id, "url", "")).unwrap()).collect();
+    serve(&pages, "a", &json!([{"name": "x"}, {"name": "y"}]));
+    marketplaces.push(parse("a", &api("a", "url", "")).unwrap());
+    // Nothing can be used: the causes are named.
+    let told = discover(&marketplaces, &cx(&pages, None, ""), None, &context("1-discover"), &Kept::default()).await.unwrap_err();
+    let told = told.to_string();
+    assert!(
+        told.contains("nothing to work on") && told.contains("f7.example") && told.contains("a#x: it has no address"),
+        "{told}"
+    );
+    serve(&pages, "a", &json!([{"name": "x", "url": "https://x.example/mcp"}]));
+    let (found, _) = run(&marketplaces, &cx(&pages, None, "")).await;
+    assert_eq!((found.summary.kept, found.summary.failed), (1, 8));
+}

@@ -109,3 +109,52 @@ async fn a_package_of_a_private_registry_is_not_taken_from_the_public_one() {
     let private = json!([package("a/x", form(Some("https://npm.corp.example")), None)]);
     assert_eq!(found(&[("a", "registry", private), ("b", "npm-package", json!([{"name": "private-thing"}]))]).await.1, (2, 0, 0));
 }
+
+/// A configuration of the user's.
+struct Config(Mutex<String>);
+
+impl mcpmill_pipeline::discover::Files for Config {
+    fn list(&self, _: &str) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
+    }
+
+    fn read(&self, _: &str) -> Result<String, String> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+}
+
+#[tokio::test]
+async fn what_the_user_starts_in_two_ways_is_two_servers_and_is_counted() {
+    let own = "kind = \"mcp-servers\"\ntitle = \"t\"\npath = \"x\"\nlaunch = \"mcp-servers-block\"\n";
+    let config = Arc::new(Config(Mutex::default()));
+    let kept = Arc::new(Memory::default());
+    let pages = Arc::new(Pages::default());
+    serve(&pages, "b", &json!([{"name": "gh-mcp"}]));
+    let marketplaces = [parse("own", own).unwrap(), parse("b", &api("b", "npm-package", "")).unwrap()];
+    let server = |env: Value| json!({"command": "npx", "args": ["-y", "gh-mcp"], "env": env});
+    let crawl = async |servers: Value, day: &str| {
+        // Some editors begin a file with this mark.
+        *config.0.lock().unwrap() = format!("\u{feff}{}", json!({ "mcpServers": servers }));
+        let cx = CrawlContext {
+            files: Some(Arc::clone(&config) as _),
+            ..cx(&pages, Some(&kept), &format!("2026-11-{day}T00:00:00Z"))
+        };
+        let (found, ends) = run(&marketplaces, &cx).await;
+        let names: Vec<String> = rows(ends).into_iter().map(|row| row.name).collect();
+        (counts(&found), names)
+    };
+    let (work, home) = (server(json!({"GH_TOKEN": "planted-work"})), server(json!({"GH_TOKEN": "planted-home"})));
+    // One alone is the server that a marketplace lists, too.
+    let (count, names) = crawl(json!({"gh-work": work}), "01").await;
+    assert_eq!((count, names), ((1, 0, 0, 0), vec!["gh-work".to_owned()]));
+    let (count, mut names) = crawl(json!({"gh-work": work, "gh-home": home}), "02").await;
+    names.sort();
+    assert_eq!((count, names), ((1, 0, 1, 0), ["gh-home", "gh-mcp", "gh-work"].map(str::to_owned).to_vec()));
+    // The same in every way but the name is one server, where no secret may tell them apart.
+    let plain = server(json!({"LEVEL": "1"}));
+    let (count, names) = crawl(json!({"gh-work": plain, "gh-home": plain}), "03").await;
+    assert_eq!((count, names.len()), ((0, 2, 0, 0), 1));
+    let (count, names) = crawl(json!({}), "04").await;
+    assert_eq!((count, names), ((0, 0, 0, 2), vec!["gh-mcp".to_owned()]));
+    assert!(!format!("{:?}", kept.0.lock().unwrap()).contains("planted"));
+}
