@@ -106,8 +106,9 @@ pub(super) struct Paging {
     /// The first page or offset.
     #[serde(default)]
     pub first: u64,
-    /// Entries a page; the step of an offset.
-    pub size: Option<u64>,
+    /// Pointers to the number of entries in all. Pages are read until as many were seen, or until one is empty.
+    #[serde(default)]
+    pub total: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -293,7 +294,6 @@ impl Paging {
         match self.style {
             Style::Cursor | Style::Page | Style::Offset if self.param.is_none() => needs("param"),
             Style::Cursor | Style::NextUrl if self.next.is_empty() => needs("next"),
-            Style::Offset if self.size.is_none_or(|size| size == 0) => needs("size"),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{
     dates,
-    declare::{Declaration, Split, Style},
+    declare::{Declaration, Paging, Split, Style},
     html, markdown,
     marketplace::{CrawlContext, CrawlError, Kind},
     pick,
@@ -28,6 +28,35 @@ struct Read {
     entries: Vec<Value>,
     body: Value,
     next: Option<String>,
+}
+
+/// How far a chain of pages has come.
+#[derive(Default)]
+struct Way {
+    /// The next page or offset.
+    number: u64,
+    /// Entries of pages that told something new.
+    seen: u64,
+    /// Entries that there are, where the source says so.
+    total: Option<u64>,
+}
+
+impl Way {
+    /// Goes on by one page, or by what it held: a site may show fewer entries a page than it is asked for.
+    fn step(&mut self, paging: &Paging, read: &Read) {
+        let step = if paging.style == Style::Page { 1 } else { read.entries.len() as u64 };
+        self.number = self.number.saturating_add(step);
+        self.total = pick::text(&read.body, &paging.total).and_then(|total| total.parse().ok()).or(self.total);
+    }
+
+    fn is_over(&self) -> bool {
+        self.total.is_some_and(|total| self.seen >= total)
+    }
+
+    /// Notes when the end came before the source's own.
+    fn end(&self, crawl: &mut Crawl<'_>) {
+        crawl.counts.cut |= self.total.is_some() && !self.is_over();
+    }
 }
 
 impl<'a> Pages<'a> {
@@ -54,22 +83,30 @@ impl<'a> Pages<'a> {
     async fn chain(&mut self, start: String, first: Option<Read>, crawl: &mut Crawl<'_>) -> Result<(), CrawlError> {
         let mut url = self.first(&start);
         let mut known = HashSet::from([hashed(&url)]);
-        let (mut number, mut ready) = (self.declaration.paging.first, first);
+        let mut ready = first;
+        let mut way = Way { number: self.declaration.paging.first, ..Way::default() };
         loop {
+            let follows = known.len() > 1;
             let read = match ready.take() {
                 Some(read) => read,
                 None if !self.may_fetch(crawl) => return Ok(()),
-                None => self.fetch(&url, known.len() > 1, crawl).await?,
+                None => match self.fetch(&url, follows, crawl).await {
+                    // Some sites have no page beyond the last one.
+                    Err(error) if follows && error.reason == "not-found" && !self.is_opaque() => return Ok(way.end(crawl)),
+                    read => read?,
+                },
             };
             crawl.counts.cut |= pick::value(&read.body, &self.declaration.paging.incomplete) == Some(&Value::Bool(true));
-            let next = self.next(&start, &url, &mut number, &read, crawl);
-            let told = crawl.told();
+            way.step(&self.declaration.paging, &read);
+            let next = self.next(&start, &url, &way, &read, crawl);
+            let (told, count) = (crawl.told(), read.entries.len() as u64);
             for entry in read.entries {
                 crawl.take(entry).await?;
             }
+            let news = crawl.told() > told;
+            way.seen += if news { count } else { 0 };
             // A site may repeat its last page without end. Where it names the next one itself, it is believed.
-            let some = crawl.told() > told || self.is_opaque();
-            let Some(next) = next?.filter(|_| some) else { return Ok(()) };
+            let Some(next) = next?.filter(|_| (news && !way.is_over()) || self.is_opaque()) else { return Ok(way.end(crawl)) };
             if !crawl.is_home(&next) {
                 return Err(crawl.fail("bad-cursor", format!("the next page is on another site: `{}`", shown(&next, 200))));
             }
@@ -110,21 +147,12 @@ impl<'a> Pages<'a> {
     }
 
     /// The address of the page after this one.
-    fn next(
-        &self,
-        start: &str,
-        url: &str,
-        number: &mut u64,
-        read: &Read,
-        crawl: &Crawl<'_>,
-    ) -> Result<Option<String>, CrawlError> {
+    fn next(&self, start: &str, url: &str, way: &Way, read: &Read, crawl: &Crawl<'_>) -> Result<Option<String>, CrawlError> {
         let paging = &self.declaration.paging;
         if pick::value(&read.body, &paging.more).and_then(Value::as_bool) == Some(false) {
             return Ok(None);
         }
         let param = paging.param.as_deref().unwrap_or_default();
-        let count = read.entries.len() as u64;
-        let short = paging.size.is_some_and(|size| count < size);
         match paging.style {
             Style::None => Ok(None),
             Style::LinkHeader => Ok(read.next.clone()),
@@ -142,16 +170,11 @@ impl<'a> Pages<'a> {
                     .map(Some)
                     .ok_or_else(|| crawl.fail("bad-cursor", format!("the next page is `{}`", shown(&next, 200)))),
             },
-            Style::Page => {
-                let first = paging.first;
-                let total = pick::text(&read.body, &paging.total_pages).and_then(|pages| pages.parse::<u64>().ok());
-                *number += 1;
-                let ended = count == 0 || total.map_or(short, |total| *number >= total + first);
-                Ok((!ended).then(|| pick::with_param(start, param, &number.to_string())))
-            }
-            Style::Offset => {
-                *number += paging.size.unwrap_or(count);
-                Ok((count > 0 && !short).then(|| pick::with_param(start, param, &number.to_string())))
+            Style::Page | Style::Offset => {
+                let pages = pick::text(&read.body, &paging.total_pages).and_then(|pages| pages.parse::<u64>().ok());
+                let ended =
+                    read.entries.is_empty() || pages.is_some_and(|pages| way.number >= pages.saturating_add(paging.first));
+                Ok((!ended).then(|| pick::with_param(start, param, &way.number.to_string())))
             }
         }
     }

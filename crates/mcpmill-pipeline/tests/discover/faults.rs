@@ -148,7 +148,7 @@ async fn one_refused_page_is_its_own_entrys_and_three_are_the_sources() {
 async fn a_site_that_repeats_its_last_page_comes_to_an_end() {
     for style in ["page", "offset"] {
         let pages = Arc::new(Pages::default());
-        let paging = format!("paging = {{ style = \"{style}\", param = \"p\", size = 2 }}");
+        let paging = format!("paging = {{ style = \"{style}\", param = \"p\" }}");
         let marketplaces = [parse("a", &api("a", "registry", &paging)).unwrap()];
         let page = |names: [&str; 2]| json!({"s": names.map(|name| version(name, "1.0.0", "active", true))}).to_string();
         pages.serve("https://a.example/s?p=0", &page(["x", "y"]));
@@ -181,4 +181,36 @@ async fn sources_that_fail_do_not_cost_what_others_give() {
     serve(&pages, "a", &json!([{"name": "x", "url": "https://x.example/mcp"}]));
     let (found, _) = run(&marketplaces, &cx(&pages, None, "")).await;
     assert_eq!((found.summary.kept, found.summary.failed), (1, 8));
+}
+
+#[tokio::test]
+async fn a_site_that_shows_fewer_a_page_is_read_to_its_end() {
+    // So many of 230 a page, though 250 were asked for; with its total and without, and one that stops early.
+    for (style, total, shown, whole) in [
+        ("offset", true, 230, true),
+        ("offset", false, 230, true),
+        ("page", true, 230, true),
+        ("page", false, 230, true),
+        ("offset", true, 200, false),
+        ("page", true, 100, false),
+    ] {
+        let pages = Arc::new(Pages::default());
+        let told = if total { ", total = [\"/total\"]" } else { "" };
+        let paging = format!("paging = {{ style = \"{style}\", param = \"p\"{told} }}");
+        let marketplaces = [parse("a", &api("a", "registry", &paging)).unwrap()];
+        let all: Vec<Value> = (0..shown).map(|n| version(&format!("s{n}"), "1.0.0", "active", true)).collect();
+        for (number, some) in all.chunks(100).chain([&[][..]]).enumerate() {
+            let at = if style == "page" { number } else { (number * 100).min(shown) };
+            pages.serve(&format!("https://a.example/s?p={at}"), &json!({"s": some, "total": 230}).to_string());
+        }
+        let (found, _) = run(&marketplaces, &cx(&pages, None, "")).await;
+        assert_eq!((found.summary.kept, found.sources[0].counts.cut), (shown as u64, !whole), "{style} {total} {shown}");
+        assert!(found.sources[0].ended.is_none());
+    }
+    // A site without a page beyond its last one.
+    let pages = Arc::new(Pages::default());
+    pages.serve("https://a.example/s?p=0", &json!({"s": [version("x", "1.0.0", "active", true)]}).to_string());
+    let marketplaces = [parse("a", &api("a", "registry", "paging = { style = \"page\", param = \"p\" }")).unwrap()];
+    let (found, _) = run(&marketplaces, &cx(&pages, None, "")).await;
+    assert_eq!((found.summary.kept, found.sources[0].ended.is_none(), found.sources[0].counts.cut), (1, true, false));
 }
