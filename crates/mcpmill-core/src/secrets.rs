@@ -37,6 +37,10 @@ const fn certain(name: &'static str, pattern: &'static str) -> Shape {
     Shape { name, pattern, certain: true, real: |_| true }
 }
 
+const fn certain_if(name: &'static str, pattern: &'static str, real: fn(&Found<'_>) -> bool) -> Shape {
+    Shape { name, pattern, certain: true, real }
+}
+
 const fn likely(name: &'static str, pattern: &'static str) -> Shape {
     Shape { name, pattern, certain: false, real: |_| true }
 }
@@ -45,11 +49,13 @@ const fn checked(name: &'static str, pattern: &'static str, real: fn(&Found<'_>)
     Shape { name, pattern, certain: false, real }
 }
 
-const SHAPES: [Shape; 22] = [
-    certain("a bearer token", r"(?i)(\bbearer\s+)[a-z0-9._~+/=-]{16,}"),
-    certain("a key that begins with `sk-`", r"(\b)sk-[A-Za-z0-9_-]{16,}"),
+const SHAPES: [Shape; 31] = [
+    certain_if("a bearer token", r#"(?i)(\bbearer(?:\s+|["'`*]{0,3}\s*[:=]\s*["'`]?))[a-z0-9._~+/=-]{16,}"#, |found| {
+        is_mixed(found.value) && !is_placeholder(found.value)
+    }),
+    certain_if("a key that begins with `sk-`", r"(\b)sk-[A-Za-z0-9_-]{16,}", |found| is_key(found.value)),
     certain("a key of a payment service", r"(\b)(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"),
-    likely("a key that begins with `sk`, `pk` or `rk`", r"(\b)(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"),
+    checked("a key that begins with `sk`, `pk` or `rk`", r"(\b)(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}", |found| is_key(found.value)),
     certain(
         "a token of a code host",
         r"(\b)(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,})",
@@ -59,10 +65,30 @@ const SHAPES: [Shape; 22] = [
     certain("an access key that begins with `AKIA` or `ASIA`", r"(\b)(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     certain("a key that begins with `AIza`", r"(\b)AIza[0-9A-Za-z_-]{30,}"),
     certain("a JSON web token", r"(\b)eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){2}"),
-    certain("a private key", r"(?s)()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"),
+    // Without its end it goes as far as it looks like one: what follows may be the rest of a page.
+    certain(
+        "a private key",
+        r#"()-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:[A-Za-z0-9+/=\s\\"',:]|<br ?/?>|&#1[03];|(?:Proc-Type|DEK-Info):[A-Za-z0-9, -]*)*-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|(?:(?:[\s\\"',]|<br ?/?>|&#1[03];)*[A-Za-z0-9+/]{16,}={0,2})*(?:[\s\\]*[A-Za-z0-9+/]{1,15}={1,2})?)"#,
+    ),
+    likely(
+        "the address of a web hook",
+        r"(?i)(\b(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks)/)[a-z0-9_/-]{12,}",
+    ),
+    likely("a token of a bot", r"(\bbot|\b)[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
     // Who forgets to encode an `@` in a password has several.
     likely("a password in an address", r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"']*:[^\s/@"']+@(?:[^\s/@"'<>&,;?#]*@)*"#),
-    checked("a mail address", r"(?i)()[a-z0-9._%+-]+@(?:[a-z][a-z0-9-]*\.)+[a-z]{2,}\b", is_mailbox),
+    checked(
+        "a password with a slash in an address",
+        r#"(?i)((?:mongodb(?:\+srv)?|postgres(?:ql)?|mysql|mariadb|mssql|rediss?|amqps?)://)[^\s/@:"']*:[^\s@"'<>]+@"#,
+        |found| !is_port(found.value.split_once(':').map_or("", |(_, rest)| rest)),
+    ),
+    checked("a user of an address", r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"'<>{}$&,;?#|()\[\]\\]{3,}@"#, is_user),
+    checked("a mail address", r"(?i)()[a-z0-9._%+-]+(?:@|%40)(?:[a-z][a-z0-9-]*\.)+[a-z]{2,}\b", is_mailbox),
+    checked(
+        "a key in the path of an address",
+        r#"(?i)(\bhttps?://[^\s"'<>?#]*?/)[a-z0-9_-]*[a-z0-9]{20,}[a-z0-9_-]*"#,
+        is_key_of_path,
+    ),
     likely(
         "a parameter of a secret's name",
         r#"(?i)([?&;](?:[a-z0-9_.-]*(?:key|token|secret|password|passwd|credential|signature)|config|auth|sig|pwd)=)[^&#\s"'{<$][^&#\s"'<]*"#,
@@ -80,7 +106,7 @@ const SHAPES: [Shape; 22] = [
         r#"(?i)(\bauthorization["'`]?\s*[:=]\s*["'`]?(?:bearer|basic|token|apikey|digest)\s+)[^\s"'<>{}$&,;\\`)]+"#,
         |found| !is_placeholder(found.value),
     ),
-    checked("a short bearer token", r"(?i)(\bbearer\s+)[a-z0-9._~+/=-]{6,15}", |found| {
+    checked("a short bearer token", r#"(?i)(\bbearer(?:\s+|["'`*]{0,3}\s*[:=]\s*["'`]?))[a-z0-9._~+/=-]{6,15}"#, |found| {
         is_mixed(found.value) && !is_placeholder(found.value)
     }),
     checked("an encoded object", r"()ey[A-Za-z0-9](?:[A-Za-z0-9+/_-]|\\/|%2[BbFf]){17,}(?:={1,2}|(?:%3[Dd]){1,2})?", |found| {
@@ -98,8 +124,41 @@ const SHAPES: [Shape; 22] = [
     ),
     checked(
         "a value that is told under a secret's name",
-        r#"(?i)((?:^|[^a-z0-9_.-])[a-z0-9_.-]*(?:key|token|secret|pass|password|passwd|passphrase|pwd|pat|credentials?)["'`*]{0,3}\s*:\s*["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#]{3,}"#,
+        r#"(?i)((?:^|[^a-z0-9_.-])(?:(?:api|access|auth|secret|private|client|bearer)[ ])?[a-z0-9_.-]*(?:key|token|secret|pass|password|passwd|passphrase|pwd|pat|credentials?)["'`*]{0,3}\s*(?:[:：→]|->)\s*\*{0,3}\s*["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#]{3,}"#,
         is_told,
+    ),
+    checked(
+        "a value that is told in words",
+        r#"(?i)((?:^|[^a-z0-9_.-])(?:(?:api|access|auth|secret|private|client|bearer)[ ])?[a-z0-9_.-]*(?:key|token|secret|password|passwd|passphrase)[ ]is:?\s+["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#]{10,}"#,
+        |found| {
+            let name =
+                full_name(found.before.trim_end_matches(|c: char| !c.is_alphanumeric()).trim_end_matches(['i', 's', 'I', 'S']));
+            is_secret_member(&name) && is_mixed(found.value) && !is_words(found.value) && !is_placeholder(found.value)
+        },
+    ),
+    checked(
+        "a value in a tag of a secret's name",
+        r#"(?i)((?:<|&lt;)[a-z0-9_.:-]*(?:key|token|secret|pass|password|passwd|passphrase|pwd|credentials?)(?:>|&gt;)\s*)[^\s<>&]{3,}"#,
+        |found| {
+            let closed = found.after.trim_start().starts_with("</") || found.after.trim_start().starts_with("&lt;/");
+            closed
+                && is_secret_member(name_before(found.before.trim_end().trim_end_matches("&gt;")))
+                && !is_placeholder(found.value)
+        },
+    ),
+    checked(
+        "a value that a shell sets",
+        r#"(?i)(\b(?:setx|setenv|set[ ]+-[a-z]*x[a-z]*)[ ]+(?:/m[ ]+)?["'`]?[a-z0-9_]+["'`]?[ ]+["'`]?)[^\s"'<>{}$&,;|()\[\]\\`#]{5,}"#,
+        |found| {
+            names_a_secret(name_before(found.before))
+                && !is_placeholder(found.value)
+                && (is_mixed(found.value) || found.value.len() > 7)
+        },
+    ),
+    checked(
+        "a password of a request",
+        r#"(?i)(\bcurl\b[^\n|;]*?\s(?:-u|--user)[\s=]*["'`]?[^\s:"'`<>{}$/]+:)[^\s"'`<>{}$]{3,}"#,
+        |found| !is_placeholder(found.value),
     ),
 ];
 
@@ -107,6 +166,56 @@ static COMPILED: LazyLock<Vec<(&'static Shape, Regex)>> =
     LazyLock::new(|| SHAPES.iter().filter_map(|shape| Some((shape, Regex::new(shape.pattern).ok()?))).collect());
 /// All shapes at once: most texts hold none.
 static ANY: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new(SHAPES.iter().map(|shape| shape.pattern)).ok());
+
+/// Whether it is a key as they are made: heads that are known, or a run of letters and digits as no name has. `sk` is
+/// how many a package begins, too.
+fn is_key(value: &str) -> bool {
+    let heads = ["sk-ant-", "sk-proj-", "sk-or-", "sk-svcacct-", "sk-admin-", "sk-lf-", "pk-lf-"];
+    let headed = heads.iter().filter_map(|head| value.strip_prefix(head)).any(is_mixed);
+    headed || value.split(['-', '_']).any(|run| run.len() >= 16 && is_mixed(run))
+}
+
+/// Whether it is a port and not a password: `redis://host:6379/0`.
+fn is_port(value: &str) -> bool {
+    let rest = value.trim_start_matches(|c: char| c.is_ascii_digit());
+    rest.len() < value.len() && rest.starts_with(['/', '?'])
+}
+
+/// `https://token@host`, but neither `git@`, which is everybody's, nor a name with its version or hash.
+fn is_user(found: &Found<'_>) -> bool {
+    let user = found.value.trim_end_matches('@');
+    let host = found.after.split(['/', ':']).next().unwrap_or_default();
+    let number = host.starts_with(|c: char| c.is_ascii_digit()) && host.split('.').count() != 4;
+    user != "git" && !is_placeholder(user) && !number && host != "sha256"
+}
+
+/// Whether a long part of a path is the key of a server's address, and no hash of a commit or page: one such is
+/// where `mcp` or `sse` is spoken.
+fn is_key_of_path(found: &Found<'_>) -> bool {
+    let speaks = |part: &str| ["mcp", "sse"].iter().any(|word| part.eq_ignore_ascii_case(word));
+    let (_, path) = found.before.split_once("://").unwrap_or_default();
+    let before = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let after =
+        found.after.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '?' | '#')).next().unwrap_or_default();
+    let inner = path.split('/').skip(1).chain(after.split('/'));
+    let revision = ["tree", "blob", "commit", "raw", "archive"].iter().any(|word| before.eq_ignore_ascii_case(word));
+    !revision && is_mixed(found.value) && inner.chain(path.split('.').take(1)).any(speaks)
+}
+
+/// Whether it is made of words and small numbers: `32-character`, `oauth-2.0`.
+fn is_words(value: &str) -> bool {
+    let letters = |part: &str| part.chars().all(|c| c.is_ascii_alphabetic());
+    let number = |part: &str| part.len() < 5 && part.chars().all(|c| c.is_ascii_digit());
+    value.split(['-', '_', '.', '/']).all(|part| letters(part) || number(part))
+}
+
+/// The name before a value, that may be two words: `API key`.
+fn full_name(before: &str) -> String {
+    let name = before.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    let start = name.rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ')));
+    let start = start.map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
+    name[start..].trim().replace(' ', "_")
+}
 
 /// `git@host:path` and `ssh://git@host/path` are addresses of repositories.
 fn is_mailbox(found: &Found<'_>) -> bool {
@@ -121,8 +230,9 @@ fn is_mixed(value: &str) -> bool {
 /// The name at the end of what stands before a value.
 fn name_before(before: &str) -> &str {
     let name = before.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-    let start = name.rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))).map_or(0, |at| at + 1);
-    name.get(start..).unwrap_or(name)
+    let start = name.rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')));
+    let start = start.map_or(0, |at| at + name[at..].chars().next().map_or(1, char::len_utf8));
+    &name[start..]
 }
 
 /// `password=hunter2`, but neither `token=token`, a version (`auth-token==1.0`) nor code (`token = os.environ[…]`).
@@ -138,7 +248,8 @@ fn is_set(found: &Found<'_>) -> bool {
 
 /// `API_KEY: hunter2`, but not `API key: see the manual`: what is told of a secret is told in words.
 fn is_told(found: &Found<'_>) -> bool {
-    let name = name_before(found.before);
+    let name = full_name(found.before);
+    let name = name.as_str();
     // `ok ? "PASS" : "FAIL"`, `libc::passwd::name`, `token://`.
     if !is_secret_member(name) || name == "PASS" || is_placeholder(found.value) || found.value.starts_with([':', '/']) {
         return false;
@@ -148,6 +259,10 @@ fn is_told(found: &Found<'_>) -> bool {
     let quoted = found.before.ends_with(['"', '\'']) && found.after.starts_with(['"', '\'']);
     let word = name.to_lowercase();
     let length = found.value.len();
+    // `API key: 32-character string`.
+    if !quoted && is_words(found.value) && !word.contains("passw") && name.contains('_') && !found.before.contains('_') {
+        return false;
+    }
     quoted
         || (is_mixed(found.value) && (length >= 10 || (last && length >= 5)))
         || (last && word.contains("passw") && length >= 5 && found.value.contains(|c: char| !c.is_alphabetic()))
@@ -187,16 +302,37 @@ pub fn redact(text: &str) -> Option<String> {
     }
     let mut clean = Cow::Borrowed(text);
     for (shape, secret) in COMPILED.iter() {
-        let replaced = secret.replace_all(&clean, |found: &Captures<'_>| {
-            let (whole, before) = (found.get_match(), found.get(1).map_or("", |before| before.as_str()));
-            let seen = Found { before, value: &whole.as_str()[before.len()..], after: &clean[whole.end()..] };
-            if (shape.real)(&seen) { format!("{before}{REDACTED}") } else { whole.as_str().to_owned() }
-        });
-        if let Cow::Owned(changed) = replaced {
+        if let Some(changed) = cut_out(shape, secret, &clean) {
             clean = changed.into();
         }
     }
     (clean != text).then(|| clean.into_owned())
+}
+
+/// `text` without what has this shape; `None` when nothing has. What is none may hold the name of what is one:
+/// `Credentials: API_KEY: …`.
+fn cut_out(shape: &Shape, secret: &Regex, text: &str) -> Option<String> {
+    let (mut clean, mut done, mut from) = (String::new(), 0, 0);
+    while let Some(found) = secret.captures_at(text, from) {
+        let (whole, seen) = seen(&found, text);
+        let name = seen.before;
+        if (shape.real)(&seen) {
+            clean.push_str(&text[done..whole.start() + name.len()]);
+            clean.push_str(REDACTED);
+            (done, from) = (whole.end(), whole.end());
+        } else {
+            let last = name.chars().next_back().map_or(0, char::len_utf8);
+            // Long ones are not gone through again and again.
+            let inside = name.len() > last && whole.len() <= LOOKED_INTO * 3;
+            from = if inside { whole.start() + name.len() - last } else { whole.end() };
+        }
+    }
+    (done > 0).then(|| clean + &text[done..])
+}
+
+fn seen<'a>(found: &Captures<'a>, text: &'a str) -> (regex::Match<'a>, Found<'a>) {
+    let (whole, before) = (found.get_match(), found.get(1).map_or("", |before| before.as_str()));
+    (whole, Found { before, value: &whole.as_str()[before.len()..], after: &text[whole.end()..] })
 }
 
 /// An address without user information and without parameters that hold secrets. What leads from page to
@@ -238,7 +374,8 @@ pub fn is_secret_parameter(name: &str) -> bool {
 
 /// What kind of secret `text` holds, when it is one beyond doubt.
 pub fn find(text: &str) -> Option<&'static str> {
-    COMPILED.iter().filter(|(shape, _)| shape.certain).find(|(_, secret)| secret.is_match(text)).map(|(shape, _)| shape.name)
+    let holds = |shape: &Shape, secret: &Regex| secret.captures_iter(text).any(|found| (shape.real)(&seen(&found, text).1));
+    COMPILED.iter().filter(|(shape, _)| shape.certain).find(|(shape, secret)| holds(shape, secret)).map(|(shape, _)| shape.name)
 }
 
 #[cfg(test)]
@@ -251,7 +388,7 @@ mod tests {
         let with_short = |heads: &[&str]| heads.iter().map(|head| format!("{head}x0123456789")).collect::<Vec<_>>();
         let with = |heads: &[&str]| heads.iter().map(|head| format!("{head}{tail}")).collect::<Vec<_>>();
         [
-            with(&["Bearer ", "Authorization: bearer "]),
+            with(&["Bearer ", "Authorization: bearer ", "Bearer: "]),
             with(&["sk-", "sk-ant-", "sk-proj-"]),
             with(&["sk_live_", "rk_test_", "pk_live_"]),
             with(&["pk-", "rk_", "sk_"]),
@@ -264,9 +401,19 @@ mod tests {
             vec![
                 format!("-----BEGIN RSA {} KEY-----\n{tail}\n", "PRIVATE"),
                 format!("-----BEGIN {0} KEY-----\n{tail}\n-----END {0} KEY-----", "PRIVATE"),
+                format!("-----BEGIN {0} KEY-----\\n0123456789\\n-----END {0} KEY-----", "PRIVATE"),
             ],
+            vec![format!("https://{}.slack.com/services/T0123456789/B0123456789/{tail}", "hooks")],
+            vec![format!("123456789:AA{tail}"), format!("https://h.example/bot123456789:AA{tail}/send")],
             vec![format!("https://user:{tail}@h.example/"), format!("postgresql://:{tail}@h.example/db")],
-            vec![format!("ann.lee.{tail}@mail.example")],
+            vec![format!("mongodb+srv://user:a/{tail}@h.example/db"), format!("mysql://:a/{tail}@h/")],
+            vec![format!("https://{tail}@10.0.0.1/"), format!("git clone https://{tail}@localhost:80/x")],
+            vec![format!("ann.lee.{tail}@mail.example"), format!("ann.{tail}%40mail.example")],
+            vec![
+                format!("https://h.example/sse/{tail}"),
+                format!("https://mcp.h.example/s/{tail}/x"),
+                format!("https://h.example/{tail}/mcp"),
+            ],
             vec![format!("https://h.example/mcp?api_key={tail}&x=1"), "https://h.example/?config=eyJ0123456789".to_owned()],
             vec!["secret = 0123456789abcdef01234567".to_owned()],
             with(&["api_key: ", "token=", "\"password\": \""]),
@@ -282,7 +429,20 @@ mod tests {
             .to_vec(),
             with_short(&["npx -y x --api-key ", "--token '"]),
             with_short(&["password=", "--token=", "DB_PASSWORD=", "clientSecret = '"]),
-            with_short(&["API_KEY: ", "password: ", "`clientSecret`: "]),
+            with_short(&[
+                "API_KEY: ",
+                "password: ",
+                "`clientSecret`: ",
+                "API key: ",
+                "**API Key:** ",
+                "API_KEY：",
+                "token -> ",
+                "Credentials: API_KEY: ",
+            ]),
+            with_short(&["the password is ", "API key is: "]),
+            vec!["<apiKey>x0123456789</apiKey>".into(), "&lt;access_token&gt;x0123456789&lt;/access_token&gt;".into()],
+            with_short(&["setx API_KEY ", "setenv API_KEY '", "set -gx API_KEY "]),
+            with_short(&["curl -s -u user:", "curl https://h.example --user 'user:"]),
         ]
     }
 
@@ -309,6 +469,17 @@ mod tests {
             "npx -y @acme/pkg@1.2.3-beta.rc",
             "https://h.example/?token={token}",
             "mask-sk-1",
+            "sk-semantic-kernel-mcp",
+            "npx -y sk-something-else-entirely@1.0.0 rk-remote-kernel-for-mcp2 pk_packages_of_kernels",
+            "uses Bearer authentication/authorization, or Authorization: Bearer YOUR_SMITHERY_API_KEY",
+            "redis://host:6379/0?mail=a@b, oci://image@sha256:0123, npm://pkg@1.2.3",
+            "https://code.example/x/mcp/tree/0123456789abcdef0123456789abcdef01234567/src",
+            "https://docs.example/page/0123456789abcdef0123456789abcdef",
+            "https://h.example/mcp/a-long-name-of-a-server-that-is-no-key",
+            "docker run -u 1000:1000 x, curl -u user:$PASSWORD x",
+            "set API_KEY to whatever1 you like, setx API_KEY your-key",
+            "API key: 32-character string, Access token: oauth-2.0, the token is required for 2024",
+            "<key>CFBundleName</key> <password>your-password</password>",
             "npm_config_registry",
         ] {
             assert_eq!((redact(plain), find(plain)), (None, None), "{plain}");
@@ -343,6 +514,10 @@ mod tests {
             ("Authorization: Bearer shrt", "Authorization: Bearer <redacted>"),
             ("Bearer abc123", "Bearer <redacted>"),
             ("mysql://root:a@b@h/x", "mysql://<redacted>h/x"),
+            ("https://tok-0123@h.example/x", "https://<redacted>h.example/x"),
+            ("Credentials: API_KEY: x0123456789", "Credentials: API_KEY: <redacted>"),
+            ("-----BEGIN PRIVATE KEY-----\n- [a](https://a.example) - A\n- b", "<redacted>\n- [a](https://a.example) - A\n- b"),
+            ("-----BEGIN PRIVATE KEY----- is how it begins", "<redacted> is how it begins"),
             ("{\"apiKey\": \"x-planted\"}", "{\"apiKey\": \"<redacted>\"}"),
         ] {
             assert_eq!(redact(secret).as_deref(), Some(clean), "{secret}");
