@@ -195,8 +195,9 @@ fn is_key_of_path(found: &Found<'_>) -> bool {
     let speaks = |part: &str| ["mcp", "sse"].iter().any(|word| part.eq_ignore_ascii_case(word));
     let (_, path) = found.before.split_once("://").unwrap_or_default();
     let before = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let after =
-        found.after.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '?' | '#')).next().unwrap_or_default();
+    // A part or two further are enough.
+    let near = found.after.char_indices().nth(LOOKED_INTO).map_or(found.after, |(at, _)| &found.after[..at]);
+    let after = near.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '?' | '#')).next().unwrap_or_default();
     let inner = path.split('/').skip(1).chain(after.split('/'));
     let revision = ["tree", "blob", "commit", "raw", "archive"].iter().any(|word| before.eq_ignore_ascii_case(word));
     !revision && is_mixed(found.value) && inner.chain(path.split('.').take(1)).any(speaks)

@@ -1,7 +1,9 @@
 //! Web pages: cards of a list, code of a detail page, the payload of a page of Next.js.
 
+use std::{ops::Range, sync::LazyLock};
+
 use mcpmill_core::edge::Page;
-use regex::Regex;
+use regex::{Captures, Regex};
 use scraper::{ElementRef, Html, Selector};
 use serde_json::{Map, Value};
 
@@ -74,16 +76,30 @@ pub(super) fn code(body: &str) -> Vec<String> {
     if found.is_empty() { vec![body.to_owned()] } else { found }
 }
 
+static PUSH: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r#"self\.__next_f\.push\(\[1,\s*("(?:[^"\\]|\\.)*")\]\)"#).ok());
+/// Places of a payload that are looked at.
+const MOST_PLACES: usize = 20;
+
+/// The pieces of the flight payload of a page, with where their strings stand.
+pub(super) fn pieces(body: &str) -> Vec<(Range<usize>, String)> {
+    let Some(push) = PUSH.as_ref().filter(|_| body.contains("__next_f")) else { return Vec::new() };
+    let piece = |found: Captures<'_>| {
+        let quoted = found.get(1)?;
+        Some((quoted.range(), pick::json(quoted.as_str()).ok()?.as_str()?.to_owned()))
+    };
+    push.captures_iter(body).filter_map(piece).collect()
+}
+
 /// The object under `key` in the flight payload of a page.
 pub(super) fn flight(body: &str, key: &str) -> Option<Value> {
-    let push = Regex::new(r#"self\.__next_f\.push\(\[1,\s*("(?:[^"\\]|\\.)*")\]\)"#).ok()?;
-    let pieces = push.captures_iter(body).filter_map(|found| pick::json(&found[1]).ok()?.as_str().map(str::to_owned));
-    let payload: String = pieces.collect();
+    let payload: String = pieces(body).into_iter().map(|(_, text)| text).collect();
     let quoted = format!("\"{key}\"");
-    payload.match_indices(&quoted).find_map(|(at, word)| {
+    let objects = payload.match_indices(&quoted).filter_map(|(at, word)| {
         let after = payload[at + word.len()..].trim_start().strip_prefix(':')?.trim_start();
-        pick::json(map::balanced(after)?).ok().filter(|_| after.starts_with('{'))
-    })
+        after.starts_with('{').then_some(after)
+    });
+    objects.take(MOST_PLACES).find_map(|object| pick::json(map::balanced(object)?).ok())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use mcpmill_core::{edge::Page, text::shown};
+use mcpmill_core::{edge::Page, secrets::REDACTED, text::shown};
 use serde_json::Value;
 use url::Url;
 
@@ -12,6 +12,7 @@ use super::{
     html, markdown,
     marketplace::{CrawlContext, CrawlError, Kind},
     pick,
+    redact_page::ESCAPED,
     snapshot::hashed,
     source::Crawl,
 };
@@ -213,7 +214,11 @@ fn read_page(crawl: &Crawl<'_>, page: &Page) -> Result<Read, CrawlError> {
     let declaration = crawl.declaration;
     match declaration.kind {
         Kind::Html => Ok(Read { entries: html::entries(declaration, page), body: Value::Null, next: page.next.clone() }),
-        Kind::MarkdownList => Ok(Read { entries: markdown::entries(&page.body), body: Value::Null, next: None }),
+        // What was cut out of it was written as in a web page.
+        Kind::MarkdownList => {
+            let text = page.body.replace(ESCAPED, REDACTED);
+            Ok(Read { entries: markdown::entries(&text), body: Value::Null, next: None })
+        }
         _ => json_page(crawl, page),
     }
 }

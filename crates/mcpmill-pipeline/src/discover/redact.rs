@@ -11,7 +11,7 @@ use mcpmill_core::{
 use regex::RegexSet;
 use serde_json::Value;
 
-use super::redact_page::redact_text;
+use super::redact_page::{is_identifier, redact_text};
 
 /// Text that steers a model.
 const STEERING: [&str; 7] = [
@@ -29,7 +29,10 @@ static INJECTION: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new(ST
 /// Cleans all texts of a record and sets its flags. The id is set anew when the launch has changed.
 pub(super) fn clean(server: &mut ServerRecord) {
     let mut door = Door::default();
-    door.text(&mut server.name);
+    // A name is no key by its mere shape.
+    if !is_identifier(&server.name) {
+        door.text(&mut server.name);
+    }
     for text in [&mut server.title, &mut server.description, &mut server.version, &mut server.licence, &mut server.listed_tools] {
         text.iter_mut().for_each(|text| door.text(text));
     }

@@ -2,14 +2,22 @@
 
 use std::sync::LazyLock;
 
-use mcpmill_core::secrets::{REDACTED, is_placeholder, is_secret_member, is_secret_option, names_a_secret, redact};
+use mcpmill_core::secrets::{REDACTED, find, is_placeholder, is_secret_member, is_secret_option, names_a_secret, redact};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{map::unescaped, redact::Door};
+use super::{html, map::unescaped, redact::Door};
 
 /// JSON in a string in JSON: deeper is text.
 const NESTED: usize = 3;
+/// [`REDACTED`] in a web page.
+pub(super) const ESCAPED: &str = "&lt;redacted&gt;";
+/// What may stand under a secret's name, or be said of a secret, instead of its value.
+const VALUES: [&str; 7] = ["value", "default", "placeholder", "choices", "examples", "example", "const"];
+/// Members that name a server or a package.
+const NAMES: [&str; 6] = ["name", "identifier", "slug", "qualifiedName", "package_name", "full_name"];
+/// Digits of a number that is a secret and no count.
+const MANY_DIGITS: usize = 6;
 /// Bytes of a value in a text that is no JSON.
 const LONGEST: usize = 4_096;
 /// Objects whose members are variables or headers by name.
@@ -21,9 +29,10 @@ const ARGUMENTS: [&str; 7] =
 /// A configuration in a text: a member or an option and the quote before its value, as HTML and strings escape
 /// it, however often, with the tags of its colours.
 static IN_TEXT: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let quote = r#"\\{0,3}(?:"|&(?:amp;){0,3}(?:quot|#34|#x22);)"#;
-    let gap = r"(?:\s|\\n|\\t|<[^<>]{0,200}>)*";
-    Regex::new(&format!("(?i){quote}([a-z0-9_.-]{{2,80}}){quote}{gap}([:,]){gap}({quote})")).ok()
+    let quote = r#"\\{0,7}(?:"|&(?:amp;){0,3}(?:quot|#34|#x22);)"#;
+    let tags = "(?:<[^<>]{0,200}>)*";
+    let gap = r"(?:\s|\\{1,8}[nrt]|<[^<>]{0,200}>)*";
+    Regex::new(&format!("(?i){quote}{tags}([a-z0-9_.-]{{2,80}}){tags}{quote}{gap}([:,]){gap}({quote}){tags}")).ok()
 });
 
 /// A page of a marketplace with its secrets replaced; `None` when it has none. JSON stays JSON, and what is
@@ -41,9 +50,35 @@ pub fn redact_page(text: &str, keep: &[String]) -> Option<String> {
             }
             page.changed.then(|| value.to_string())
         }
-        // In a web page it would be a tag.
-        Err(_) => plain(text).map(|clean| clean.replace(REDACTED, "&lt;redacted&gt;")),
+        Err(_) => {
+            let joined = payload(text);
+            // In a web page it would be a tag.
+            let clean = plain(joined.as_deref().unwrap_or(text)).map(|clean| clean.replace(REDACTED, ESCAPED));
+            clean.or(joined)
+        }
     }
+}
+
+/// A page of Next.js whose payload had secrets: the payload is in its first piece, as a value may be cut in two by
+/// the pieces, and the others are empty. `None` when there is nothing to clean.
+fn payload(page: &str) -> Option<String> {
+    let mut cleaner = Cleaner::default();
+    let pieces = html::pieces(page);
+    let payload: String = pieces.iter().map(|(_, text)| text.as_str()).collect();
+    // Every line is a number and a value.
+    let lines: Vec<String> = payload.split('\n').map(|line| cleaner.line(line)).collect();
+    if !cleaner.changed {
+        return None;
+    }
+    // Nothing in it ends the script it stands in.
+    let mut whole = Some(Value::String(lines.join("\n")).to_string().replace('<', "\\u003c"));
+    let (mut clean, mut done) = (String::new(), 0);
+    for (span, _) in pieces {
+        clean.push_str(&page[done..span.start]);
+        clean.push_str(&whole.take().unwrap_or_else(|| "\"\"".to_owned()));
+        done = span.end;
+    }
+    Some(clean + &page[done..])
 }
 
 /// A text with its secrets replaced; `None` when it has none.
@@ -80,8 +115,14 @@ fn configurations(text: &str) -> Option<String> {
             continue;
         }
         let Some(length) = length(&text[whole.end()..], quote) else { continue };
+        // The quote may stand in a tag of its colour.
+        let length = text[whole.end()..whole.end() + length].find("</").unwrap_or(length);
         let end = whole.end() + length;
         let value = unescaped(&unescaped(&text[whole.end()..end]));
+        // What was cut out before may stand escaped in a script.
+        if value.contains("u003c") {
+            continue;
+        }
         if if member { is_value(&value) } else { !value.starts_with('-') && !is_placeholder(&value) } {
             clean.push_str(&text[done..whole.end()]);
             clean.push_str(REDACTED);
@@ -111,6 +152,22 @@ fn is_value(value: &str) -> bool {
     !address && !prose && !version && !is_placeholder(value)
 }
 
+fn has_digit(text: &str) -> bool {
+    text.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Whether a text is no word of a language: long, with digits or capitals in a row.
+fn is_made(text: &str) -> bool {
+    let capitals = |pair: &[u8]| pair.iter().all(u8::is_ascii_uppercase);
+    text.len() >= 8 && (has_digit(text) || text.as_bytes().windows(2).any(capitals))
+}
+
+/// Whether it can be the name of a package or a server, and is no key beyond doubt.
+pub(super) fn is_identifier(text: &str) -> bool {
+    let rest = text.strip_prefix('@').unwrap_or(text);
+    rest.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/')) && find(text).is_none()
+}
+
 #[derive(Default)]
 struct Cleaner {
     changed: bool,
@@ -126,27 +183,61 @@ impl Cleaner {
                 } else if under == "headers" {
                     items.iter_mut().for_each(|item| self.header(item));
                 }
-                items.iter_mut().for_each(|item| self.value(item, under, nested));
+                let plural = under.strip_suffix('s').is_some_and(is_secret_member);
+                for item in items {
+                    match item {
+                        Value::String(text) if plural && is_value(text) && has_digit(text) => self.hide(text),
+                        item => self.value(item, under, nested),
+                    }
+                }
             }
             Value::Object(members) => {
                 let flag = |key: &str| members.get(key).and_then(Value::as_bool) == Some(true);
                 let text = |key: &str| members.get(key).and_then(Value::as_str);
                 let named = text("name").is_some_and(|name| names_a_secret(name) && !name.contains('/'))
                     || text("key").is_some_and(is_secret_member);
+                // An input, or the property of a schema.
                 let secret = flag("isSecret") || flag("is_secret") || flag("secret") || (named && members.len() < 12);
+                let secret = secret || is_secret_member(under);
+                let perhaps = names_a_secret(under);
                 for (key, member) in members.iter_mut() {
                     let by_name = BY_NAME.contains(&under) && names_a_secret(key);
-                    match member {
-                        Value::String(text) if by_name || (secret && matches!(key.as_str(), "value" | "default")) => {
-                            self.hide(text);
-                        }
-                        Value::String(text) if is_secret_member(key) && is_value(text) => self.hide(text),
-                        member => self.value(member, key, nested),
+                    if by_name || (secret && matches!(key.as_str(), "value" | "default")) {
+                        self.hide_all(member, &|_| true);
+                    } else if is_secret_member(key) || (secret && VALUES.contains(&key.as_str())) {
+                        self.hide_all(member, &is_value);
+                    } else if perhaps && VALUES.contains(&key.as_str()) {
+                        self.hide_all(member, &|text| is_value(text) && is_made(text));
+                    }
+                    // A name is read as one, and no key by its mere shape.
+                    if !(NAMES.contains(&key.as_str()) && member.as_str().is_some_and(is_identifier)) {
+                        self.value(member, key, nested);
                     }
                 }
             }
             _ => {}
         }
+    }
+
+    /// Hides a scalar or the items of a list, if they are the secret as `real` has it.
+    fn hide_all(&mut self, value: &mut Value, real: &dyn Fn(&str) -> bool) {
+        match value {
+            Value::String(text) if real(text) => self.hide(text),
+            Value::Number(number) if number.to_string().len() >= MANY_DIGITS => {
+                *value = REDACTED.into();
+                self.changed = true;
+            }
+            Value::Array(items) => items.iter_mut().filter(|item| !item.is_array()).for_each(|item| self.hide_all(item, real)),
+            _ => {}
+        }
+    }
+
+    /// A line of a payload, whose value is JSON, as a rule.
+    fn line(&mut self, line: &str) -> String {
+        let (head, mut value) =
+            line.split_once(':').map_or((String::new(), line.to_owned()), |(head, value)| (format!("{head}:"), value.to_owned()));
+        self.text(&mut value, 0);
+        head + &value
     }
 
     fn text(&mut self, text: &mut String, nested: usize) {
@@ -279,6 +370,73 @@ mod tests {
             "repository": { "url": "git+ssh://git@github.com/acme/x.git" }, "clone": "git@github.com:acme/x.git",
         });
         assert_eq!(redact_page(&page.to_string(), &[]), None);
+    }
+
+    #[test]
+    fn values_in_lists_and_numbers_and_beside_inputs_go() {
+        let page = json!({
+            "tokens": ["planted1"], "password": ["planted"], "headers": { "Authorization": ["Basic planted"] },
+            "env": { "DB_PASSWORD": 86_753_097 }, "secret_key": 86_753_097,
+            "inputs": [{ "name": "A", "isSecret": true, "placeholder": "PLANTED-planted", "choices": ["planted", "planted"], "value": 86_753_097 }],
+            "configSchema": { "properties": { "braveKey": { "type": "string", "default": "PLANTplanted" }, "token": { "default": "planted" } } },
+            "listed": "[{\"name\":\"t\",\"inputSchema\":{\"properties\":{\"apiKey\":{\"default\":\"planted\"}}}}]",
+        });
+        let clean = redact_page(&page.to_string(), &[]).unwrap();
+        assert!(!clean.to_lowercase().contains("planted") && !clean.contains("86753097"), "{clean}");
+        let page = json!({
+            "tokens": 4_096, "max_tokens": 128_000, "tags": ["token"], "required": ["apiKey"], "tokenizer": ["word"], "secrets": [{ "env": "A_KEY" }],
+            "inputs": [{ "name": "API_KEY", "isSecret": true, "placeholder": "Enter your key", "choices": [] }],
+            "properties": { "sortKey": { "default": "createdAt", "enum": ["createdAt", "name"] }, "token": { "type": "string", "default": "", "description": "A token" },
+                "passThrough": { "default": true }, "api_key": { "default": null, "examples": ["YOUR_KEY"] } },
+            "name": "sk-semantic-kernel-mcp", "identifier": "pk-0123456789abcdefghij", "slug": "acme/rk-0123456789abcdefghij",
+        });
+        assert_eq!(redact_page(&page.to_string(), &[]), None);
+    }
+
+    #[test]
+    fn a_value_that_is_cut_in_two_by_a_payload_goes() {
+        let block = json!({ "mcpServers": { "e": { "args": ["--api-key", "planted", "--level", "1"], "env": { "API_KEY": "planted-value", "LEVEL": "debug" } } } });
+        let block = serde_json::to_string_pretty(&block).unwrap();
+        let payload = format!(
+            "3:I[1]\n4:{}",
+            json!(["$", "div", null, { "mcpServer": { "id": 1, "title": "</script>", "serverConfigs": [block] } }])
+        );
+        let string = Value::from(payload).to_string();
+        let string = &string[1..string.len() - 1];
+        let at = string.find("planted-value").unwrap() + 4;
+        for cuts in [vec![], vec![at], vec![10, at, at + 3]] {
+            let mut pieces = Vec::new();
+            let mut rest = 0;
+            for cut in cuts.iter().copied().chain([string.len()]) {
+                pieces.push(format!("<script>self.__next_f.push([1,\"{}\"])</script>", &string[rest..cut]));
+                rest = cut;
+            }
+            let page = format!("<html><p>ann@host.example</p>{}</html>", pieces.join("<i></i>"));
+            let clean = redact_page(&page, &[]).unwrap();
+            assert!(
+                !clean.contains("plan") && !clean.contains("value") && !clean.contains("ann@") && clean.ends_with("</html>"),
+                "{clean}"
+            );
+            let found = html::flight(&clean, "mcpServer").unwrap();
+            let config: Value = serde_json::from_str(found["serverConfigs"][0].as_str().unwrap()).unwrap();
+            assert_eq!(config["mcpServers"]["e"]["env"], json!({ "API_KEY": "<redacted>", "LEVEL": "debug" }));
+            assert_eq!((&config["mcpServers"]["e"]["args"][1], &found["title"]), (&json!("<redacted>"), &json!("</script>")));
+            assert_eq!((clean.matches("</script>").count(), redact_page(&clean, &[])), (cuts.len() + 1, None));
+        }
+        // Escaped once more, where no payload is.
+        let deep = r#"<p>\\\"--api-key\\\",\\n  \\\"planted\\\" \\\"API_KEY\\\":\\n\\t\\\"planted\\\"</p>"#;
+        let clean = redact_page(deep, &[]).unwrap();
+        assert!(!clean.contains("planted"), "{clean}");
+    }
+
+    #[test]
+    fn code_that_is_coloured_to_the_last_quote_is_cleaned() {
+        let span = |text: &str| format!("<span class=\"t\">{text}</span>");
+        let quoted = |text: &str| [span("\""), span(text), span("\"")].concat();
+        let page = format!("<pre>{}{}{} {}{}</pre>", span("{"), quoted("apiKey"), span(":"), quoted("planted"), span("}"));
+        let clean = redact_page(&page, &[]).unwrap();
+        assert!(!clean.contains("planted") && clean.contains("apiKey"), "{clean}");
+        assert_eq!(clean.matches("</span>").count(), page.matches("</span>").count());
     }
 
     #[test]
