@@ -48,6 +48,8 @@ pub(super) struct Declaration {
     /// Where the list of entries stands: pointers, or for web pages one selector.
     #[serde(default)]
     pub entries: Vec<String>,
+    /// A pattern of the address of a card's own page; its groups are fields, and a card that leads elsewhere is none.
+    pub link: Option<String>,
     #[serde(default)]
     pub fields: Fields,
     pub detail: Option<Detail>,
@@ -141,6 +143,8 @@ pub(super) struct Fields {
     pub package_registry: Vec<String>,
     pub remote: Vec<String>,
     pub transport: Vec<String>,
+    /// A list of remote servers, each with its address and transport.
+    pub remotes: Vec<String>,
     pub tools: Vec<String>,
     /// A JSON schema whose properties are environment variables.
     pub env_schema: Vec<String>,
@@ -163,6 +167,7 @@ impl Fields {
             &self.package_registry,
             &self.remote,
             &self.transport,
+            &self.remotes,
             &self.tools,
             &self.env_schema,
         ]
@@ -274,6 +279,9 @@ impl Declaration {
         }
         if self.max_pages == 0 || self.max_entries == 0 || self.per_minute == Some(0) {
             return Err("`max_pages`, `max_entries` and `per_minute` are 1 or more".into());
+        }
+        if let Some(link) = &self.link {
+            Regex::new(link).map_err(|e| format!("`link` is no pattern: {e}"))?;
         }
         self.paging.validate()?;
         let pages = self.kind == Kind::Html;

@@ -4,10 +4,13 @@ use std::{ops::Range, sync::LazyLock};
 
 use mcpmill_core::edge::Page;
 use regex::{Captures, Regex};
-use scraper::{ElementRef, Html, Selector};
+use scraper::{ElementRef, Selector};
 use serde_json::{Map, Value};
 
-use super::{declare::Declaration, map, paging::joined, pick};
+use super::{declare::Declaration, map, paging::joined, parsed, pick};
+
+/// Cards of a page that are read.
+const MOST_CARDS: usize = 20_000;
 
 /// The entries of a page: one object a card, with the fields that the declaration names and `url`.
 /// A selector `url:PATTERN` takes the addresses of a sitemap instead; its groups `name` are fields.
@@ -24,10 +27,7 @@ fn locations(pattern: &str, body: &str) -> Vec<Value> {
         r"<loc>\s*([^<\s]+)\s*</loc>(?:\s*<(?:changefreq|priority)>[^<]*</\w+>)*(?:\s*<lastmod>\s*([^<\s]+)\s*</lastmod>)?";
     let (Ok(place), Ok(pattern)) = (Regex::new(place), Regex::new(pattern)) else { return Vec::new() };
     let entry = |url: &str, changed: Option<&str>| {
-        let found = pattern.captures(url)?;
-        let names = pattern.capture_names().flatten();
-        let mut fields: Map<String, Value> =
-            names.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().into()))).collect();
+        let mut fields = groups(&pattern, url)?;
         fields.insert("url".into(), url.into());
         // With it an entry is another one when its page has changed.
         fields.extend(changed.map(|changed| ("lastmod".to_owned(), changed.into())));
@@ -37,9 +37,17 @@ fn locations(pattern: &str, body: &str) -> Vec<Value> {
     entries.filter_map(|found| entry(&map::unescaped(&found[1]), found.get(2).map(|changed| changed.as_str()))).collect()
 }
 
+/// The named groups of a pattern in an address; `None` when it is another address.
+fn groups(pattern: &Regex, url: &str) -> Option<Map<String, Value>> {
+    let found = pattern.captures(url)?;
+    let names = pattern.capture_names().flatten();
+    Some(names.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().into()))).collect())
+}
+
 fn cards(declaration: &Declaration, place: &str, page: &Page) -> Vec<Value> {
     let Ok(card) = Selector::parse(place) else { return Vec::new() };
-    let html = Html::parse_document(&page.body);
+    let link = declaration.link.as_deref().map(Regex::new).and_then(Result::ok);
+    let html = parsed::tree(&page.body);
     let entry = |element: ElementRef<'_>| {
         let mut fields = Map::new();
         for (name, places) in declaration.fields.named() {
@@ -47,12 +55,18 @@ fn cards(declaration: &Declaration, place: &str, page: &Page) -> Vec<Value> {
             let text = text.map(|text| if name == "homepage" { joined(&page.url, &text).unwrap_or(text) } else { text });
             fields.extend(text.map(|text| (name.to_owned(), Value::String(text))));
         }
-        let slug = fields.get("homepage").and_then(Value::as_str).and_then(|url| url.trim_end_matches('/').rsplit('/').next());
-        let slug = slug.map(|slug| ("slug".to_owned(), Value::String(slug.to_owned())));
-        fields.extend(slug);
-        Value::Object(fields)
+        let address = fields.get("homepage").and_then(Value::as_str).unwrap_or_default();
+        let parts = match &link {
+            Some(link) => groups(link, address)?,
+            None => {
+                let slug = address.trim_end_matches('/').rsplit('/').next().filter(|slug| !slug.is_empty());
+                slug.map(|slug| ("slug".to_owned(), slug.into())).into_iter().collect()
+            }
+        };
+        fields.extend(parts);
+        Some(Value::Object(fields))
     };
-    html.select(&card).map(entry).collect()
+    html.select(&card).take(MOST_CARDS).filter_map(entry).collect()
 }
 
 /// The text or attribute (`selector@attribute`) of the first hit; an empty selector is the card itself.
@@ -70,7 +84,7 @@ fn text(card: ElementRef<'_>, place: &str) -> Option<String> {
 /// The code blocks of a page that hold an `mcpServers` block, or the whole page when none does.
 pub(super) fn code(body: &str) -> Vec<String> {
     let Ok(selector) = Selector::parse("pre code, pre, code, textarea") else { return Vec::new() };
-    let html = Html::parse_document(body);
+    let html = parsed::tree(body);
     let blocks = html.select(&selector).map(|element| element.text().collect::<String>());
     let found: Vec<String> = blocks.filter(|text| text.contains("mcpServers")).take(20).collect();
     if found.is_empty() { vec![body.to_owned()] } else { found }
@@ -114,6 +128,17 @@ mod tests {
         let found = locations("^https://a.example/s/(?P<slug>.+)", body);
         let told: Vec<_> = found.iter().map(|entry| (entry["slug"].as_str().unwrap(), entry["lastmod"].as_str())).collect();
         assert_eq!(told, [("x", Some("2026-01-02")), ("y", Some("2026-01-03")), ("z", None), ("w", None)]);
+    }
+
+    #[test]
+    fn a_payload_that_repeats_its_key_is_given_up() {
+        // Each place would be read as far as the page goes.
+        let object = r#"{\"mcpServer\":{\"id\":7}}"#;
+        let body = |places: usize| {
+            format!("<script>self.__next_f.push([1,\"{}{object}\"])</script>", r#"{\"mcpServer\":{] "#.repeat(places))
+        };
+        assert!(flight(&body(5), "mcpServer").is_some());
+        assert_eq!(flight(&body(50_000), "mcpServer"), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod markdown;
 mod marketplace;
 mod memory;
 mod paging;
+mod parsed;
 mod pick;
 mod redact;
 mod redact_page;

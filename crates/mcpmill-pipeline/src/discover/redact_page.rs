@@ -134,7 +134,8 @@ fn configurations(text: &str) -> Option<String> {
 
 /// Bytes up to the quote that ends a value; `None` when it ends nowhere near.
 fn length(text: &str, quote: &str) -> Option<usize> {
-    let ends = text.match_indices(quote).take_while(|(at, _)| *at <= LONGEST);
+    let near = &text[..text.floor_char_boundary(LONGEST + quote.len())];
+    let ends = near.match_indices(quote);
     ends.map(|(at, _)| at).find(|at| !text[..*at].ends_with('\\')).filter(|at| !text[..*at].contains('\n'))
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panics")]
 
 mod faults;
+mod read;
 mod same;
 
 use std::{

@@ -138,9 +138,20 @@ pub(super) fn plain(declaration: &Declaration, entry: &Value, draft: &mut Draft)
     let filled = declaration.remote_template.as_ref().map(|template| pick::fill(template, entry, &draft.name));
     let url = listed.map(Ok).or(filled).transpose()?;
     let transport = pick::text(entry, &fields.transport).unwrap_or_default();
-    if let Some(name) = pick::text(entry, &fields.package) {
+    let listed = pick::value(entry, &fields.remotes).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let remotes = listed.iter().filter_map(|form| {
+        let transport = pick::member(form, &["transport", "type"]).unwrap_or_default();
+        Some(remote(&transport, &pick::member(form, &["url_direct", "url"])?, Vec::new()))
+    });
+    let named = pick::text(entry, &fields.package).map(|name| {
         let registry = pick::text(entry, &fields.package_registry).unwrap_or_else(|| "npm".into());
-        draft.launch = package(&registry.to_lowercase(), &name, draft.version.as_deref(), &[], &[]);
+        package(&registry.to_lowercase(), &name, draft.version.as_deref(), &[], &[])
+    });
+    let mut forms: Vec<Launch> = named.into_iter().chain(remotes).collect();
+    if !forms.is_empty() {
+        forms.sort_by_key(super::registry::rank);
+        draft.launch = forms.remove(0);
+        draft.also = forms;
         return Ok(());
     }
     draft.launch = match (url, &draft.repository) {

@@ -68,7 +68,7 @@ pub(in crate::discover) fn withdrawn(entry: &Value) -> Withdrawn {
     }
 }
 
-fn rank(launch: &Launch) -> u8 {
+pub(super) fn rank(launch: &Launch) -> u8 {
     match launch {
         Launch::Stdio { args, .. } => u8::from(!args.iter().any(|a| a.contains("==") || a.trim_start_matches('@').contains('@'))),
         Launch::StreamableHttp { .. } => 2,
