@@ -93,7 +93,10 @@ impl<'a> Pages<'a> {
                 None if !self.may_fetch(crawl) => return Ok(()),
                 None => match self.fetch(&url, follows, crawl).await {
                     // Some sites have no page beyond the last one.
-                    Err(error) if follows && error.reason == "not-found" && !self.is_opaque() => return Ok(way.end(crawl)),
+                    Err(error) if follows && error.reason == "not-found" && !self.is_opaque() => {
+                        way.end(crawl);
+                        return Ok(());
+                    }
                     read => read?,
                 },
             };
@@ -107,7 +110,10 @@ impl<'a> Pages<'a> {
             let news = crawl.told() > told;
             way.seen += if news { count } else { 0 };
             // A site may repeat its last page without end. Where it names the next one itself, it is believed.
-            let Some(next) = next?.filter(|_| (news && !way.is_over()) || self.is_opaque()) else { return Ok(way.end(crawl)) };
+            let Some(next) = next?.filter(|_| (news && !way.is_over()) || self.is_opaque()) else {
+                way.end(crawl);
+                return Ok(());
+            };
             if !crawl.is_home(&next) {
                 return Err(crawl.fail("bad-cursor", format!("the next page is on another site: `{}`", shown(&next, 200))));
             }

@@ -18,7 +18,7 @@ fn launches(rows: &[ServerRecord]) -> Vec<String> {
     all
 }
 
-fn package(name: &str, form: Value, repository: Option<&str>) -> Value {
+fn package(name: &str, form: &Value, repository: Option<&str>) -> Value {
     json!({"server": {"name": name, "version": "1.0.0", "packages": [form], "repository": repository.map(|url| json!({"url": url}))}})
 }
 
@@ -42,13 +42,13 @@ async fn a_launch_that_is_not_supported_tells_that_two_listings_are_one() {
     let form = |kind: &str, transport: &str| json!({"registryType": kind, "identifier": "foo-mcp", "version": "1.0.0", "transport": {"type": transport}});
     let repo = Some("https://github.com/a/x");
     for form in [form("cargo", "stdio"), form("npm", "streamable-http"), form("gem", "stdio")] {
-        let entries = json!([package("a/x", form.clone(), repo), package("b/x", form.clone(), None)]);
+        let entries = json!([package("a/x", &form, repo), package("b/x", &form, None)]);
         assert_eq!(found(&[("a", "registry", entries)]).await.1, (1, 1, 0), "{form}");
     }
     // So does an address with a hole in it, and so does the name of a package, however it is spoken to.
     let remote = |name: &str| json!({"server": {"name": name, "remotes": [{"type": "streamable-http", "url": "https://{tenant}.host.example/mcp"}], "repository": {"url": format!("https://github.com/{name}")}}});
     assert_eq!(found(&[("a", "registry", json!([remote("a/x"), remote("b/x")]))]).await.1, (1, 1, 0));
-    let entries = json!([package("a/x", form("npm", "streamable-http"), None)]);
+    let entries = json!([package("a/x", &form("npm", "streamable-http"), None)]);
     assert_eq!(found(&[("a", "registry", entries), ("b", "npm-package", json!([{"name": "foo-mcp"}]))]).await.1, (1, 1, 0));
     // Nothing but a name, and repositories that differ.
     let named = |name: &str, repo: &str| json!([{"name": name, "repo": repo}]);
@@ -62,8 +62,8 @@ async fn a_launch_that_is_not_supported_tells_that_two_listings_are_one() {
 #[tokio::test]
 async fn an_image_beside_a_package_is_one_server_and_two_images_are_two() {
     let repo = "https://github.com/acme/tool";
-    let npm = package("io.acme/tool", json!({"registryType": "npm", "identifier": "tool-mcp", "version": "1.0.0"}), Some(repo));
-    let image = |name: &str| package("tool", json!({"registryType": "oci", "identifier": name}), Some(repo));
+    let npm = package("io.acme/tool", &json!({"registryType": "npm", "identifier": "tool-mcp", "version": "1.0.0"}), Some(repo));
+    let image = |name: &str| package("tool", &json!({"registryType": "oci", "identifier": name}), Some(repo));
     let bare = json!([{"name": "tool", "repo": repo}]);
     let sources = [
         ("a", "registry", json!([npm.clone()])),
@@ -102,11 +102,11 @@ async fn a_package_of_a_private_registry_is_not_taken_from_the_public_one() {
         (Some("https://npm.corp.example"), false),
         (Some("https://npmjs.org.corp.example"), false),
     ] {
-        let (rows, _) = found(&[("a", "registry", json!([package("a/x", form(base), None)]))]).await;
+        let (rows, _) = found(&[("a", "registry", json!([package("a/x", &form(base), None)]))]).await;
         assert_eq!(matches!(rows[0].launch, Launch::Stdio { .. }), stdio, "{rows:?}");
     }
     // Nor is it the public package of that name.
-    let private = json!([package("a/x", form(Some("https://npm.corp.example")), None)]);
+    let private = json!([package("a/x", &form(Some("https://npm.corp.example")), None)]);
     assert_eq!(found(&[("a", "registry", private), ("b", "npm-package", json!([{"name": "private-thing"}]))]).await.1, (2, 0, 0));
 }
 
