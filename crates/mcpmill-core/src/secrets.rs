@@ -223,6 +223,12 @@ fn is_mailbox(found: &Found<'_>) -> bool {
     !(found.value.starts_with("git@") && found.after.starts_with([':', '/']))
 }
 
+/// Whether small letters and several capitals are mixed, as in no word.
+fn is_made(value: &str) -> bool {
+    let capitals = value.as_bytes().windows(3).any(|three| three.iter().all(u8::is_ascii_uppercase));
+    value.len() >= 8 && capitals && value.contains(|c: char| c.is_ascii_lowercase())
+}
+
 /// Whether it has digits and letters, as words have not.
 fn is_mixed(value: &str) -> bool {
     value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_ascii_alphabetic())
@@ -266,7 +272,10 @@ fn is_told(found: &Found<'_>) -> bool {
     }
     quoted
         || (is_mixed(found.value) && (length >= 10 || (last && length >= 5)))
-        || (last && word.contains("passw") && length >= 5 && found.value.contains(|c: char| !c.is_alphabetic()))
+        || (last
+            && word.contains("passw")
+            && length >= 5
+            && (found.value.contains(|c: char| !c.is_alphabetic()) || is_made(found.value)))
 }
 
 /// Whether it is the beginning of a JSON object in base64.
@@ -503,7 +512,7 @@ mod tests {
             "sort_key=name, primary_key=True, max_tokens=4096, page_token=abc123",
             "ok ? \"PASS\" : \"FAIL\", libc::passwd::pw_gecos",
             "\"integrity\": \"sha512-6x6dK6zJdpTzHvOTudUeyK2WXAaIfmDgsyslYrRBeFIlsi54AYsFGUuhmvrQ==\"",
-            "Password: optional",
+            "Password: optional, password: REQUIRED",
             "SECRET_KEY: a 256-bit key",
             "keywords: mcp2024server",
         ] {
@@ -511,6 +520,7 @@ mod tests {
         }
         for (secret, clean) in [
             ("password=short", "password=<redacted>"),
+            ("password: HUNTersonly", "password: <redacted>"),
             ("password=pw1 ; API_KEY: short9", "password=<redacted> ; API_KEY: <redacted>"),
             ("Authorization: Bearer shrt", "Authorization: Bearer <redacted>"),
             ("Bearer abc123", "Bearer <redacted>"),

@@ -8,9 +8,11 @@ use crate::discover::pick;
 
 /// Strings of an entry that are searched for a block.
 const MOST_STRINGS: usize = 2_000;
+/// Levels of an entry that are searched for a block that is no string.
+const NESTED: usize = 4;
 
 pub(super) fn map(entry: &Value, draft: &mut Draft) {
-    let found = entry.get("mcpServers").and_then(|block| configs(block).into_iter().next()).or_else(|| {
+    let found = object(entry, NESTED).or_else(|| {
         let mut texts = Vec::new();
         strings(entry, &mut texts);
         texts.into_iter().find_map(search)
@@ -18,6 +20,19 @@ pub(super) fn map(entry: &Value, draft: &mut Draft) {
     match found {
         Some(config) => (draft.launch, draft.env) = (config.launch, config.env),
         None => draft.launch = none(&draft.name),
+    }
+}
+
+/// The first server of a block that stands in the entry as it is, some levels down at most.
+fn object(entry: &Value, levels: usize) -> Option<Draft> {
+    let inner = |value: &Value| levels.checked_sub(1).and_then(|levels| object(value, levels));
+    match entry {
+        Value::Object(members) => {
+            let here = members.get("mcpServers").and_then(|block| configs(block).into_iter().next());
+            here.or_else(|| members.values().find_map(inner))
+        }
+        Value::Array(items) => items.iter().find_map(inner),
+        _ => None,
     }
 }
 
@@ -186,6 +201,9 @@ mod tests {
         let values: Vec<Option<&str>> = headers.iter().map(|header| header.value.as_deref()).collect();
         assert_eq!(values, [Some("${MY_KEY}"), Some("Bearer ${input:token}"), None]);
         assert!(headers.iter().all(|header| header.secret && header.required));
+        let mut draft = Draft::named("x");
+        map(&json!({"config": [{"mcpServers": {"p": {"command": "npx", "args": ["-y", "p-mcp"]}}}]}), &mut draft);
+        assert!(serde_json::to_string(&draft.launch).unwrap().contains("p-mcp"));
         let mut draft = Draft::named("x");
         map(&json!({"a": "mcpServers {{{ broken"}), &mut draft);
         assert_eq!(draft.launch, none("x"));
