@@ -13,13 +13,14 @@ use mcpmill_core::{
     edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish as ChatFinish, Format},
     record::{Message, Usage},
 };
+use tokio::sync::oneshot;
 
 use crate::{Constraint, Finish, Generated, Generation, LoadOptions, LocalError, LocalModel, Role, Turn, tighten};
 
-/// The embedded model behind the trait of all chat models.
+/// The embedded model behind the trait of all chat models. Calls at the same time are answered in lockstep.
 pub struct EmbeddedModel {
     name: String,
-    model: Arc<LocalModel>,
+    model: LocalModel,
 }
 
 impl EmbeddedModel {
@@ -28,21 +29,22 @@ impl EmbeddedModel {
     /// # Errors
     /// As [`LocalModel::load`].
     pub fn load(name: &str, path: &Path, options: &LoadOptions) -> Result<Self, LocalError> {
-        Ok(Self { name: name.to_owned(), model: Arc::new(LocalModel::load(path, options)?) })
+        Ok(Self { name: name.to_owned(), model: LocalModel::load(path, options)? })
     }
 
     fn error(&self, kind: ChatErrorKind, detail: String) -> ChatError {
         ChatError { model: self.name.clone(), kind, detail, raw: None, attempts: 1, usage: Usage::default() }
     }
 
-    /// One generation on a thread that may block. When the caller goes away the generation is given up.
+    /// One generation. When the caller goes away it is given up.
     async fn generate(&self, mut generation: Generation) -> Result<Generated, Refused> {
         let cancel = Arc::new(AtomicBool::new(false));
         generation.cancel = Arc::clone(&cancel);
         let _given_up = RaiseOnDrop(cancel);
-        let model = Arc::clone(&self.model);
-        let work = tokio::task::spawn_blocking(move || model.generate(&generation));
-        let generated = work.await.map_err(|e| Refused::Other(self.error(ChatErrorKind::Internal, e.to_string())))?;
+        let (reply, answer) = oneshot::channel();
+        self.model.submit(generation, Box::new(move |generated| drop(reply.send(generated))));
+        let gone = |_| Refused::Other(self.error(ChatErrorKind::Internal, "the thread of the model is gone".into()));
+        let generated = answer.await.map_err(gone)?;
         generated.map_err(|error| {
             let kind = match error {
                 LocalError::Constraint { .. } => {

@@ -1,14 +1,15 @@
-//! A loaded model and the lock that its callers share.
+//! A loaded model, ready to answer.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::sync_channel;
 
 use crate::chat::ChatMl;
 use crate::config::{Architecture, Config};
 use crate::constraint::Grammars;
 use crate::error::{LoadProblem, LocalError};
-use crate::generate::{Generated, Generation, generate};
+use crate::generate::{Generated, Generation};
 use crate::gguf::{Gguf, malformed};
+use crate::lockstep::{Lockstep, Reply};
 use crate::model::Model;
 use crate::prefix::Slots;
 use crate::tokenizer::Vocabulary;
@@ -21,11 +22,14 @@ pub struct LoadOptions {
     /// Kinds of prompt whose beginnings are kept. In the 1.5B model each takes up to 0.057 MB per token of
     /// `max_context`, as far as it is used.
     pub prefix_slots: usize,
+    /// Requests that are answered at the same time, at least one; further callers wait. Each takes as much memory as
+    /// a prefix slot. The answers are the same whatever this is.
+    pub lockstep: usize,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions { max_context: 2048, prefix_slots: 8 }
+        LoadOptions { max_context: 2048, prefix_slots: 8, lockstep: 8 }
     }
 }
 
@@ -44,16 +48,16 @@ pub struct ModelInfo {
     pub vocabulary_size: usize,
 }
 
-/// An embedded language model. Answers one request at a time; further callers wait.
+/// An embedded language model. Answers up to [`LoadOptions::lockstep`] requests at a time; further callers wait.
 ///
-/// The work is done on the calling thread and on candle's own threads, as many as the machine has cores or
+/// The work is done on one thread of the model's own and on candle's threads, as many as the machine has cores or
 /// `RAYON_NUM_THREADS` says at the first request (candle offers no other way to set it). These threads meet after
 /// every matrix, a few hundred times per token: where other programs use all cores, one thread is several times
-/// faster than two. Call it from a blocking thread, not from an async task.
+/// faster than two. Several requests at once share the reading of the weights and take much less time than one
+/// after the other.
 pub struct LocalModel {
     info: ModelInfo,
-    engine: Engine,
-    slots: Mutex<Slots>,
+    lockstep: Lockstep,
 }
 
 /// The parts that never change after loading.
@@ -74,7 +78,12 @@ impl LocalModel {
     ///
     /// [`LocalError::Load`], naming the file.
     pub fn load(path: &Path, options: &LoadOptions) -> Result<LocalModel, LocalError> {
-        read(path, options).map_err(|problem| LocalError::Load { path: path.to_path_buf(), problem })
+        let load = || {
+            let (info, engine) = read(path, options)?;
+            let slots = Slots::new(options.prefix_slots, info.max_context);
+            Ok(LocalModel { lockstep: Lockstep::start(engine, slots, options.lockstep)?, info })
+        };
+        load().map_err(|problem| LocalError::Load { path: path.to_path_buf(), problem })
     }
 
     /// What the file says about the model.
@@ -82,26 +91,29 @@ impl LocalModel {
         &self.info
     }
 
-    /// Writes one answer. Blocks for as long as that takes, seconds rather than milliseconds.
+    /// Writes one answer. Blocks for as long as that takes, seconds rather than milliseconds; call it from a blocking
+    /// thread, not from an async task.
     ///
-    /// The same request gives the same answer on the same machine, whatever was asked before.
+    /// The same request gives the same answer on the same machine, whatever was asked before and whatever is asked
+    /// at the same time.
     ///
     /// # Errors
     ///
     /// [`LocalError::Constraint`] if the constraint cannot be followed, [`LocalError::PromptTooLong`],
     /// [`LocalError::Cancelled`].
     pub fn generate(&self, request: &Generation) -> Result<Generated, LocalError> {
-        // A panic while the lock was held lost the slot in use and nothing else.
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = request.prefix_slot.as_deref();
-        let mut slot = slots.take(&self.engine.model, name)?;
-        let generated = generate(&self.engine, request, &mut slot);
-        slots.put_back(name, slot);
-        generated
+        let (reply, answer) = sync_channel(1);
+        self.submit(request.clone(), Box::new(move |generated| drop(reply.send(generated))));
+        answer.recv().unwrap_or_else(|_| Err(LocalError::Compute("the thread of the model is gone".into())))
+    }
+
+    /// Asks without waiting. The reply is called on the model's thread, so it must be quick.
+    pub(crate) fn submit(&self, request: Generation, reply: Reply) {
+        self.lockstep.submit(request, reply);
     }
 }
 
-fn read(path: &Path, options: &LoadOptions) -> Result<LocalModel, LoadProblem> {
+pub(crate) fn read(path: &Path, options: &LoadOptions) -> Result<(ModelInfo, Engine), LoadProblem> {
     let mut gguf = Gguf::open(path)?;
     let config = Config::read(&gguf)?;
     let max_context = options.max_context.min(config.context_length);
@@ -123,6 +135,5 @@ fn read(path: &Path, options: &LoadOptions) -> Result<LocalModel, LoadProblem> {
     let grammars = Grammars::new(&vocabulary)?;
     let model = Model::read(&mut gguf, config, max_context)?;
     let engine = Engine { model, vocabulary, chat, grammars, max_context };
-    let slots = Mutex::new(Slots::new(options.prefix_slots, max_context));
-    Ok(LocalModel { info, engine, slots })
+    Ok((info, engine))
 }

@@ -1,4 +1,4 @@
-//! One answer: render, prefill, then token by token within the constraint.
+//! One answer: what the model reads first, then token by token within the constraint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use crate::chat::Turn;
 use crate::constraint::{Constraint, Guide};
 use crate::engine::Engine;
 use crate::error::LocalError;
-use crate::prefix::{Slot, chunk_ends};
+use crate::prefix::chunk_ends;
 use crate::sample::Sampler;
 
 /// A request for one answer.
@@ -73,75 +73,107 @@ pub struct Generated {
     pub forced_tokens: usize,
 }
 
-/// An answer in the making.
-struct Answer<'a> {
-    engine: &'a Engine,
-    request: &'a Generation,
+/// An answer in the making. It knows its own tokens only; the keys and values of the model are the caller's.
+pub(crate) struct Answer {
+    request: Generation,
     guide: Guide,
     sampler: Sampler,
+    prompt_tokens: usize,
     tokens: Vec<u32>,
     forced: usize,
     /// Tokens the answer may have.
     room: usize,
+    /// How many of its tokens the model has read.
+    read: usize,
 }
 
-/// Produces one answer in a slot that is the caller's for the time being.
-pub(crate) fn generate(engine: &Engine, request: &Generation, slot: &mut Slot) -> Result<Generated, LocalError> {
-    let prompt = engine.chat.render(&request.messages, &engine.vocabulary)?;
-    let prompt_tokens = prompt.tokens.len();
-    if prompt_tokens >= engine.max_context {
-        return Err(LocalError::PromptTooLong { tokens: prompt_tokens, limit: engine.max_context - 1 });
-    }
-    let mut answer = Answer {
-        engine,
-        request,
-        guide: engine.grammars.guide(&request.constraint)?,
-        sampler: Sampler::new(request.temperature, request.top_p, request.seed),
-        tokens: Vec::new(),
-        forced: 0,
-        room: request.max_tokens.min(engine.max_context - prompt_tokens),
-    };
-    let mut sequence = prompt.tokens;
-    let mut cached_tokens = 0;
-    answer.push_forced()?;
-    let mut finish = answer.end();
-    if finish.is_none() {
-        sequence.extend(&answer.tokens);
-        let ends = chunk_ends(&prompt.turns, sequence.len());
-        let (hidden, cached) = slot.prefill(&engine.model, &sequence, &ends, &request.cancel)?;
-        cached_tokens = cached.min(prompt_tokens);
-        finish = Some(answer.decode(slot, hidden)?);
-    }
-    Ok(Generated {
-        text: engine.vocabulary.decode(&answer.tokens),
-        finish: finish.unwrap_or(Finish::Stop),
-        prompt_tokens,
-        cached_tokens,
-        output_tokens: answer.tokens.len(),
-        forced_tokens: answer.forced,
-    })
+/// What the model reads before it writes.
+pub(crate) struct Beginning {
+    /// The prompt and what the answer must begin with.
+    pub tokens: Vec<u32>,
+    /// Where its chunks end, see [`chunk_ends`].
+    pub ends: Vec<usize>,
 }
 
-impl Answer<'_> {
-    fn decode(&mut self, slot: &mut Slot, mut hidden: candle_core::Tensor) -> Result<Finish, LocalError> {
-        loop {
-            if self.request.cancel.load(Ordering::Relaxed) {
-                return Err(LocalError::Cancelled);
-            }
-            let mut logits = self.engine.model.logits(&hidden)?;
-            self.guide.mask(&mut logits)?;
-            let Some(token) = self.sampler.pick(&logits).filter(|token| !self.engine.vocabulary.is_control(*token)) else {
-                return Ok(Finish::Stop);
-            };
-            let start = self.tokens.len();
-            self.guide.accept(token)?;
-            self.tokens.push(token);
-            self.push_forced()?;
-            if let Some(finish) = self.end() {
-                return Ok(finish);
-            }
-            hidden = self.engine.model.step(&mut [(&mut slot.kv, &self.tokens[start..])])?;
+impl Answer {
+    /// Renders the prompt and starts to follow the constraint. The answer may be complete already, see
+    /// [`Answer::end`].
+    pub(crate) fn begin(engine: &Engine, request: Generation) -> Result<(Answer, Beginning), LocalError> {
+        let prompt = engine.chat.render(&request.messages, &engine.vocabulary)?;
+        let prompt_tokens = prompt.tokens.len();
+        if prompt_tokens >= engine.max_context {
+            return Err(LocalError::PromptTooLong { tokens: prompt_tokens, limit: engine.max_context - 1 });
         }
+        let mut answer = Answer {
+            guide: engine.grammars.guide(&request.constraint)?,
+            sampler: Sampler::new(request.temperature, request.top_p, request.seed),
+            prompt_tokens,
+            tokens: Vec::new(),
+            forced: 0,
+            room: request.max_tokens.min(engine.max_context - prompt_tokens),
+            read: 0,
+            request,
+        };
+        answer.push_forced()?;
+        answer.read = answer.tokens.len();
+        let mut tokens = prompt.tokens;
+        tokens.extend(&answer.tokens);
+        let ends = chunk_ends(&prompt.turns, tokens.len());
+        Ok((answer, Beginning { tokens, ends }))
+    }
+
+    /// Takes the next token by its scores, and what must follow it. `Some` if that ends the answer, else there are
+    /// [`Answer::unread`] tokens.
+    pub(crate) fn choose(&mut self, engine: &Engine, scores: &mut [f32]) -> Result<Option<Finish>, LocalError> {
+        if self.cancelled() {
+            return Err(LocalError::Cancelled);
+        }
+        self.guide.mask(scores)?;
+        let Some(token) = self.sampler.pick(scores).filter(|token| !engine.vocabulary.is_control(*token)) else {
+            return Ok(Some(Finish::Stop));
+        };
+        self.read = self.tokens.len();
+        self.guide.accept(token)?;
+        self.tokens.push(token);
+        self.push_forced()?;
+        Ok(self.end())
+    }
+
+    /// The tokens that the model must read before it can go on.
+    pub(crate) fn unread(&self) -> &[u32] {
+        &self.tokens[self.read..]
+    }
+
+    /// The caller's flag.
+    pub(crate) fn cancel(&self) -> &AtomicBool {
+        &self.request.cancel
+    }
+
+    pub(crate) fn cancelled(&self) -> bool {
+        self.request.cancel.load(Ordering::Relaxed)
+    }
+
+    /// The kind of prompt.
+    pub(crate) fn prefix_slot(&self) -> Option<&str> {
+        self.request.prefix_slot.as_deref()
+    }
+
+    /// The answer in its final form; `cached` of the tokens of its beginning were known.
+    pub(crate) fn finished(&self, engine: &Engine, finish: Finish, cached: usize) -> Generated {
+        Generated {
+            text: engine.vocabulary.decode(&self.tokens),
+            finish,
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: cached.min(self.prompt_tokens),
+            output_tokens: self.tokens.len(),
+            forced_tokens: self.forced,
+        }
+    }
+
+    /// Makes the next step of the model fail.
+    #[cfg(test)]
+    pub(crate) fn add_impossible_token(&mut self) {
+        self.tokens.push(u32::MAX);
     }
 
     /// Appends what must follow, as far as there is room.
@@ -153,7 +185,7 @@ impl Answer<'_> {
     }
 
     /// Whether the answer is complete or full; cuts what does not fit.
-    fn end(&mut self) -> Option<Finish> {
+    pub(crate) fn end(&mut self) -> Option<Finish> {
         if self.tokens.len() > self.room {
             self.tokens.truncate(self.room);
             return Some(Finish::Length);

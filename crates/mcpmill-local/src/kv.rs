@@ -29,6 +29,17 @@ impl Kv {
         self.len = self.len.min(len);
     }
 
+    /// Becomes a copy of another sequence of the same model and capacity.
+    pub(crate) fn copy_from(&mut self, other: &Kv) -> Result<()> {
+        self.len = 0;
+        for ((keys, values), (from_keys, from_values)) in self.layers.iter().zip(&other.layers) {
+            keys.slice_set(&from_keys.narrow(1, 0, other.len)?.contiguous()?, 1, 0)?;
+            values.slice_set(&from_values.narrow(1, 0, other.len)?.contiguous()?, 1, 0)?;
+        }
+        self.len = other.len;
+        Ok(())
+    }
+
     /// Called once per step, after every layer has stored `n` new positions.
     pub(crate) fn advance(&mut self, n: usize) {
         self.len += n;

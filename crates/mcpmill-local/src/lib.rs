@@ -31,6 +31,7 @@ mod error;
 mod generate;
 mod gguf;
 mod kv;
+mod lockstep;
 mod model;
 mod prefix;
 mod sample;

@@ -1,9 +1,11 @@
 //! Keeps what was computed for the beginning of a prompt, one slot per kind of prompt.
 //!
-//! Reuse must not change an answer by a single bit, whatever ran before. The kernels of candle may add in another
-//! order when a step has another number of rows, so equal tokens are not enough: a prompt is cut into chunks by a
+//! Reuse must not change an answer by a single bit, whatever ran before. Attention may add in another order when a
+//! sequence takes another number of rows at once, so equal tokens are not enough: a prompt is cut into chunks by a
 //! fixed rule ([`chunk_ends`]), and only whole chunks that follow equal chunks are reused. Every number then comes
 //! from the same sequence of steps, with or without a cache.
+//!
+//! A slot holds prompts only. Answers grow on copies, so that several can grow on one slot.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -183,7 +185,7 @@ mod tests {
         let run = |slot: &mut Slot, tail| {
             let (hidden, cached) = slot.prefill(&model, &prompt(tail), &ends, &AtomicBool::new(false)).unwrap();
             let next = model.step(&mut [(&mut slot.kv, &[77])]).unwrap();
-            let bits = |row| model.logits(&row).unwrap().into_iter().map(f32::to_bits).collect::<Vec<u32>>();
+            let bits = |row| model.logits(&row).unwrap().remove(0).into_iter().map(f32::to_bits).collect::<Vec<u32>>();
             (bits(hidden), bits(next), cached)
         };
         let mut used = Slot::new(&model, 256).unwrap();

@@ -31,7 +31,7 @@ fn schema(schema: Value) -> Format {
 
 #[test]
 fn an_embedded_model_answers_like_any_other() {
-    let options = LoadOptions { max_context: 512, prefix_slots: 1 };
+    let options = LoadOptions { max_context: 512, prefix_slots: 1, ..LoadOptions::default() };
     let model = EmbeddedModel::load("local/smollm2@test", &test_model::path(), &options).unwrap();
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answers(&model));
 }
@@ -63,4 +63,24 @@ async fn answers(model: &EmbeddedModel) {
     let tool = ToolSpec { name: "t".into(), description: String::new(), parameters: json!({}) };
     let tools = ChatRequest { tools: vec![tool], ..request(Format::Text, 4) };
     assert_eq!(model.chat(&tools).await.unwrap_err().kind, ChatErrorKind::Rejected);
+}
+
+#[test]
+fn calls_at_the_same_time_are_answered_together_and_may_be_dropped() {
+    let options = LoadOptions { max_context: 512, prefix_slots: 1, lockstep: 3 };
+    let model = EmbeddedModel::load("local/smollm2@test", &test_model::path(), &options).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let short = request(Format::Line("[A-Z][a-z ]{5,30}[.]".into()), 20);
+        let alone = model.chat(&short).await.unwrap().content;
+        let long = ChatRequest { seed: 3, temperature: 1.0, ..request(Format::Text, 400) };
+        // More than there are places; the long ones would take ten times as long.
+        let given_up = tokio::time::timeout(std::time::Duration::from_millis(200), async {
+            tokio::join!(model.chat(&long), model.chat(&long), model.chat(&long), model.chat(&long))
+        });
+        let (first, second, given_up) = tokio::join!(model.chat(&short), model.chat(&short), given_up);
+        assert!(given_up.is_err(), "answered too soon to be given up");
+        assert_eq!((first.unwrap().content, second.unwrap().content), (alone.clone(), alone.clone()));
+        assert_eq!(model.chat(&short).await.unwrap().content, alone, "the places are free again");
+    });
 }

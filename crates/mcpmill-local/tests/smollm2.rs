@@ -16,7 +16,7 @@ mod test_model;
 use test_model::path;
 
 static MODEL: LazyLock<LocalModel> = LazyLock::new(|| {
-    let options = LoadOptions { max_context: 1024, prefix_slots: 2 };
+    let options = LoadOptions { max_context: 1024, prefix_slots: 2, ..LoadOptions::default() };
     LocalModel::load(&path(), &options).expect("the test model loads")
 });
 
@@ -129,7 +129,7 @@ fn the_same_request_gives_the_same_answer_whatever_ran_before() {
 
 #[test]
 fn a_cached_beginning_changes_nothing_but_the_cost() {
-    let own = LocalModel::load(&path(), &LoadOptions { max_context: 1024, prefix_slots: 1 }).unwrap();
+    let own = LocalModel::load(&path(), &LoadOptions { max_context: 1024, prefix_slots: 1, ..LoadOptions::default() }).unwrap();
     for question in ["Where is Rome?", "How do I reach Mount Fuji from Tokyo?", "Where is Rome?"] {
         let plain = own.generate(&few_shot(question, None)).unwrap();
         let cached = own.generate(&few_shot(question, Some("journey"))).unwrap();
