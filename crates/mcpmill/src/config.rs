@@ -220,6 +220,14 @@ impl Default for EndpointModel {
 #[serde(deny_unknown_fields)]
 pub struct LocalModel {
     pub model: String,
+    #[serde(default = "LocalModel::lockstep")]
+    pub lockstep: usize,
+}
+
+impl LocalModel {
+    fn lockstep() -> usize {
+        8
+    }
 }
 
 impl Config {

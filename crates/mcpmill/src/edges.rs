@@ -55,6 +55,16 @@ pub struct Named {
     model: Model,
 }
 
+impl Named {
+    /// Requests that the embedded model answers at the same time; `None` for an endpoint.
+    pub fn lockstep(&self) -> Option<usize> {
+        match &self.model {
+            Model::Local(local) => Some(local.lockstep.max(1)),
+            Model::Endpoint(_) => None,
+        }
+    }
+}
+
 /// Which model plays a role: `auto` resolved, the environment read.
 ///
 /// # Errors
@@ -372,7 +382,8 @@ impl Edges {
             None => PathBuf::from(&local.model),
         };
         let name = name.to_owned();
-        let load = move || EmbeddedModel::load(&name, &path, &LoadOptions::default());
+        let options = LoadOptions { lockstep: local.lockstep, ..LoadOptions::default() };
+        let load = move || EmbeddedModel::load(&name, &path, &options);
         let loaded = tokio::task::spawn_blocking(load).await.map_err(|e| Failure::new(Exit::Unexpected, e.to_string()))?;
         let model = loaded.map_err(|e| {
             Failure::environment(format!("failed to {e}"))

@@ -190,13 +190,15 @@ impl Line {
     /// # Errors
     /// The model cannot be had or does not answer.
     pub async fn estimate(&self) -> Result<(), Failure> {
-        let local = model_of(&self.config, Role::Generator)?.local;
-        if !local || self.config.mode == Mode::Replay {
+        let Some(lockstep) = model_of(&self.config, Role::Generator)?.lockstep() else { return Ok(()) };
+        if self.config.mode == Mode::Replay {
             return Ok(());
         }
+        let section = &self.config.generate;
+        let at_once = self.at_once(section.concurrency, &[Role::Generator])?.min(lockstep).min(section.samples);
         let say = async || {
             let models = self.models(&[Role::Generator]).await?;
-            let words = speed::estimate(models.role(Role::Generator), self.config.generate.samples).await;
+            let words = speed::estimate(models.role(Role::Generator), section.samples, at_once).await;
             self.events.note(words.map_err(|e| Failure::from_error(Exit::Environment, &e))?);
             Ok(())
         };
@@ -478,22 +480,20 @@ impl Line {
         })
     }
 
-    /// 0 picks one row at a time where the embedded model plays one of the roles, as it uses all cores,
-    /// and 16 for endpoints.
+    /// 0 picks as many rows at a time as the embedded model answers in lockstep where it plays one of the roles, and
+    /// 16 for endpoints.
     ///
     /// # Errors
     /// A role's model is wrongly declared.
     pub fn at_once(&self, configured: usize, roles: &[Role]) -> Result<usize, Failure> {
-        let mut local = false;
+        let mut lockstep = None;
         for &role in roles {
-            local |= model_of(&self.config, role)?.local && self.config.mode != Mode::Replay;
+            lockstep = lockstep.max(model_of(&self.config, role)?.lockstep());
         }
-        Ok(if configured > 0 {
-            configured
-        } else if local {
-            1
-        } else {
-            16
+        Ok(match lockstep {
+            _ if configured > 0 => configured,
+            Some(lockstep) if self.config.mode != Mode::Replay => lockstep,
+            _ => 16,
         })
     }
 

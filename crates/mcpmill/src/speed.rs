@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use futures::future::try_join_all;
 use mcpmill_core::{
     edge::{ChatError, ChatRequest, Format, RecordedChat},
     record::Message,
@@ -16,11 +17,11 @@ const WRITTEN: f64 = 140.0;
 /// Tokens that are written to measure.
 const PROBE: u32 = 12;
 
-/// A sentence on the time that `samples` samples will take.
+/// A sentence on the time that `samples` samples will take, `at_once` of them at a time.
 ///
 /// # Errors
 /// The model does not answer.
-pub async fn estimate(model: &RecordedChat, samples: usize) -> Result<String, ChatError> {
+pub async fn estimate(model: &RecordedChat, samples: usize, at_once: usize) -> Result<String, ChatError> {
     let question = |max_tokens| ChatRequest {
         messages: vec![
             Message::system("You are asked for a list. ".repeat(40)),
@@ -39,11 +40,15 @@ pub async fn estimate(model: &RecordedChat, samples: usize) -> Result<String, Ch
     let started = Instant::now();
     let first = model.probe(&question(1)).await?;
     let read = started.elapsed().as_secs_f64();
-    // The same question again: its beginning is kept, so nearly all of the time is writing.
+    // The same question again, as often as the run will ask at a time: its beginning is kept, so nearly all of the
+    // time is writing.
+    let again = question(PROBE);
     let started = Instant::now();
-    let second = model.probe(&question(PROBE)).await?;
-    let write = started.elapsed().as_secs_f64() / second.usage.output_tokens.max(1) as f64;
-    let read = (read - write).max(0.0) / first.usage.input_tokens.max(1) as f64;
+    let replies = try_join_all((0..at_once.max(1)).map(|_| model.probe(&again))).await?;
+    let tokens: u64 = replies.iter().map(|reply| reply.usage.output_tokens).sum();
+    let write = started.elapsed().as_secs_f64() / tokens.max(1) as f64;
+    // Prompts are read one after the other, however many there are. One token was written to measure.
+    let read = read.max(0.0) / first.usage.input_tokens.max(1) as f64;
     let sample = READ * read + WRITTEN * write;
     Ok(format!(
         "measured just now: the embedded model reads {:.0} and writes {:.1} tokens a second, so {samples} samples will take about {}",
