@@ -15,7 +15,7 @@ use candle_core::Tensor;
 
 use crate::engine::Engine;
 use crate::error::LocalError;
-use crate::generate::{Answer, Finish, Generated, Generation};
+use crate::generate::{Answer, Beginning, Finish, Generated, Generation};
 use crate::kv::Kv;
 use crate::prefix::Slots;
 
@@ -71,6 +71,9 @@ struct Running {
     cached: usize,
 }
 
+/// What reading a prompt gives: a sequence, the row behind it and how many of its tokens were known.
+type Read = (Kv, Tensor, usize);
+
 /// What the thread works on.
 struct Desk {
     engine: Engine,
@@ -119,23 +122,27 @@ impl Desk {
         while self.running.len() < self.places
             && let Some(Job { request, reply }) = self.waiting.pop_front()
         {
-            match guarded(|| self.read(request)) {
-                Ok(Begun::Complete(generated)) => reply(Ok(generated)),
-                Ok(Begun::Open { answer, kv, hidden, cached }) => {
-                    self.running.push(Running { answer, reply, kv, hidden, cached })
-                }
+            match guarded(|| self.begin(request)) {
+                Ok((answer, Ok((kv, hidden, cached)))) => self.running.push(Running { answer, reply, kv, hidden, cached }),
+                Ok((answer, Err(finish))) => reply(guarded(|| Ok(answer.finished(&self.engine, finish, 0)))),
                 Err(error) => reply(Err(error)),
             }
         }
     }
 
-    /// Lets the model read a prompt, in the slot of its kind, and copies what came out.
-    fn read(&mut self, request: Generation) -> Result<Begun, LocalError> {
-        let model = &self.engine.model;
+    /// Starts an answer and reads its prompt, unless the constraint leaves no choice at all.
+    fn begin(&mut self, request: Generation) -> Result<(Answer, Result<Read, Finish>), LocalError> {
         let (mut answer, beginning) = Answer::begin(&self.engine, request)?;
-        if let Some(finish) = answer.end() {
-            return Ok(Begun::Complete(answer.finished(&self.engine, finish, 0)));
-        }
+        let read = match answer.end() {
+            Some(finish) => Err(finish),
+            None => Ok(self.read(&answer, &beginning)?),
+        };
+        Ok((answer, read))
+    }
+
+    /// Lets the model read a prompt, in the slot of its kind, and copies what came out.
+    fn read(&mut self, answer: &Answer, beginning: &Beginning) -> Result<Read, LocalError> {
+        let model = &self.engine.model;
         let name = answer.prefix_slot();
         let mut slot = self.slots.take(model, name)?;
         let read = slot.prefill(model, &beginning.tokens, &beginning.ends, answer.cancel());
@@ -145,8 +152,7 @@ impl Desk {
             Ok((kv, hidden, cached))
         });
         self.slots.put_back(name, slot);
-        let (kv, hidden, cached) = copied?;
-        Ok(Begun::Open { answer, kv, hidden, cached })
+        copied
     }
 
     /// The next token of every answer; those that end leave.
@@ -191,18 +197,6 @@ impl Desk {
             }
         }
     }
-}
-
-/// A request whose prompt was read.
-enum Begun {
-    /// The constraint left no choice.
-    Complete(Generated),
-    Open {
-        answer: Answer,
-        kv: Kv,
-        hidden: Tensor,
-        cached: usize,
-    },
 }
 
 impl Running {
