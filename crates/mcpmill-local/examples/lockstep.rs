@@ -2,21 +2,21 @@
 //!
 //! Asks one, two, four and eight requests at a time, in turn within one process, and prints the medians over the
 //! rounds: tokens written per second when nothing else is done, and samples per hour when prompts are read and
-//! constrained answers written as the line does it. On a busy machine only the ratios mean something, and more so
-//! with `RAYON_NUM_THREADS=1`: candle's threads spin while they wait for each other.
+//! constrained answers written as the line does it. On a busy machine only the figures per CPU second mean something,
+//! and only with `RAYON_NUM_THREADS=1`: candle's threads spin while they wait for each other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use mcpmill_local::{Constraint, Generation, LoadOptions, LocalModel, Role, Turn};
+use mcpmill_local::{Constraint, Generation, LoadOptions, LocalError, LocalModel, Role, Turn};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const AT_ONCE: [usize; 4] = [1, 2, 4, 8];
 /// Tokens of each answer when only writing is measured.
-const WRITTEN: usize = 48;
+const WRITTEN: usize = 32;
 /// Requests per measurement of the whole work; divisible by each of [`AT_ONCE`].
-const REQUESTS: usize = 16;
+const REQUESTS: usize = 8;
 /// Requests that the line makes for one sample, each reading about 130 new tokens and writing about 20.
 const PER_SAMPLE: f64 = 7.;
 
@@ -27,48 +27,63 @@ fn main() -> Outcome<()> {
     let model = LocalModel::load(path.as_ref(), &LoadOptions { lockstep: 8, ..LoadOptions::default() })?;
     // The first touch lays out the weights and reads the prompt that all of the writers share.
     model.generate(&writer(0))?;
-    let (mut written, mut samples) = ([const { Vec::new() }; 4], [const { Vec::new() }; 4]);
+    let mut measured: [[Vec<Speed>; 4]; 2] = Default::default();
     for round in 0..rounds {
         for (n, at_once) in AT_ONCE.into_iter().enumerate() {
-            let (tokens, seconds) = run(&model, at_once, at_once, writer)?;
-            written[n].push(tokens as f64 / seconds);
-            let (_, seconds) = run(&model, at_once, REQUESTS, |k| worker(round * REQUESTS * 4 + n * REQUESTS + k))?;
-            samples[n].push(3600. * REQUESTS as f64 / PER_SAMPLE / seconds);
-            eprintln!("round {round}, {at_once} at once: {:.1} tok/s, {:.0} samples/h", last(&written[n]), last(&samples[n]));
+            let written = run(&model, at_once, at_once, WRITTEN as f64, writer)?;
+            let first = (round * AT_ONCE.len() + n) * REQUESTS;
+            let sampled = run(&model, at_once, REQUESTS, 3600. / PER_SAMPLE, |k| worker(first + k))?;
+            eprintln!("round {round}, {at_once} at once: {written:.1?} tok/s, {sampled:.0?} samples/h");
+            measured[0][n].push(written);
+            measured[1][n].push(sampled);
         }
     }
-    println!("| at once | decode tok/s | ratio | samples/h | ratio |\n|---|---|---|---|---|");
+    println!("| at once | decode tok/s | gain | per CPU s | gain | samples/h | gain | per CPU h | gain |");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (n, at_once) in AT_ONCE.into_iter().enumerate() {
-        let (decode, sample) = (median(&written[n]), median(&samples[n]));
-        let (decode_ratio, sample_ratio) = (ratio(&written, n), ratio(&samples, n));
-        println!("| {at_once} | {decode:.1} | {decode_ratio:.2} | {sample:.0} | {sample_ratio:.2} |");
+        print!("| {at_once} |");
+        for (speeds, wall) in measured.iter().flat_map(|speeds| [(speeds, true), (speeds, false)]) {
+            let pick = |speed: &Speed| if wall { speed.wall } else { speed.cpu };
+            // Gains are taken within a round: other programs come and go between rounds.
+            let gains = speeds[n].iter().zip(&speeds[0]).map(|(many, one)| pick(many) / pick(one));
+            print!(" {:.1} | {:.2} |", median(speeds[n].iter().map(pick)), median(gains));
+        }
+        println!();
     }
     println!("peak memory {} MB", peak());
     Ok(())
 }
 
-/// Lets `requests` requests through, `at_once` at a time; tokens written and seconds.
+/// What was done per second, and per second of all processors together.
+#[derive(Debug)]
+struct Speed {
+    wall: f64,
+    cpu: f64,
+}
+
+/// Lets `requests` requests through, `at_once` at a time, each of them worth `worth`.
 fn run(
     model: &LocalModel,
     at_once: usize,
     requests: usize,
+    worth: f64,
     request: impl Fn(usize) -> Generation + Sync,
-) -> Outcome<(usize, f64)> {
-    let (next, tokens) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let start = Instant::now();
+) -> Outcome<Speed> {
+    let next = AtomicUsize::new(0);
+    let (start, worked) = (Instant::now(), cpu_seconds());
     let work = || loop {
-        let k = next.fetch_add(1, Ordering::Relaxed);
-        if k >= requests {
-            return Ok(());
+        match next.fetch_add(1, Ordering::Relaxed) {
+            k if k < requests => drop(model.generate(&request(k))?),
+            _ => return Ok(()),
         }
-        tokens.fetch_add(model.generate(&request(k))?.output_tokens, Ordering::Relaxed);
     };
-    std::thread::scope(|scope| {
+    let all: Result<(), LocalError> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| Ok(())))
-    })
-    .map_err(|error: mcpmill_local::LocalError| error.to_string())?;
-    Ok((tokens.into_inner(), start.elapsed().as_secs_f64()))
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Err(LocalError::Cancelled)))
+    });
+    all?;
+    let done = requests as f64 * worth;
+    Ok(Speed { wall: done / start.elapsed().as_secs_f64(), cpu: done / (cpu_seconds() - worked) })
 }
 
 /// Only writes: its prompt is known, and its answer may not end early.
@@ -108,20 +123,17 @@ fn worker(k: usize) -> Generation {
     }
 }
 
-fn last(values: &[f64]) -> f64 {
-    values.last().copied().unwrap_or_default()
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// The median over the rounds of what each round gained; other programs come and go between rounds.
-fn ratio(measured: &[Vec<f64>; 4], n: usize) -> f64 {
-    let gains: Vec<f64> = measured[n].iter().zip(&measured[0]).map(|(many, one)| many / one).collect();
-    median(&gains)
+/// User and system time of this process, which `/proc` counts in hundredths.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.
 }
 
 /// The most memory this process has had, in megabytes; 0 where there is no `/proc`.
