@@ -22,8 +22,8 @@ pub struct LoadOptions {
     /// Kinds of prompt whose beginnings are kept. In the 1.5B model each takes up to 0.057 MB per token of
     /// `max_context`, as far as it is used.
     pub prefix_slots: usize,
-    /// Requests that are answered at the same time, at least one; further callers wait. Each takes as much memory as
-    /// a prefix slot. The answers are the same whatever this is.
+    /// Requests that are answered at the same time, from 1 to 64; further callers wait. Each takes as much memory as a
+    /// prefix slot. The answers are the same whatever this is.
     pub lockstep: usize,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Engine {
 impl LocalModel {
     /// Reads a GGUF file of the qwen2 or llama architecture whose chat template is ChatML.
     ///
-    /// The file is read, not mapped. Expect about 2.7 GB of memory for a 1.5B model with 4-bit weights.
+    /// The file is read, not mapped. Expect about 3.2 GB of memory for a 1.5B model with 4-bit weights.
     ///
     /// # Errors
     ///

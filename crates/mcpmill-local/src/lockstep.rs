@@ -19,6 +19,9 @@ use crate::generate::{Answer, Beginning, Finish, Generated, Generation};
 use crate::kv::Kv;
 use crate::prefix::Slots;
 
+/// More sequences take memory and are hardly faster.
+const MOST: usize = 64;
+
 /// How a caller learns of its answer.
 pub(crate) type Reply = Box<dyn FnOnce(Result<Generated, LocalError>) + Send>;
 
@@ -35,10 +38,10 @@ pub(crate) struct Lockstep {
 }
 
 impl Lockstep {
-    /// Starts the thread; at most `places` answers grow at a time.
+    /// Starts the thread; at most `places` answers grow at a time, within 1 and [`MOST`].
     pub(crate) fn start(engine: Engine, slots: Slots, places: usize) -> std::io::Result<Lockstep> {
         let (sender, jobs) = channel();
-        let desk = Desk::new(engine, slots, places.max(1), jobs);
+        let desk = Desk::new(engine, slots, places.clamp(1, MOST), jobs);
         let thread = Builder::new().name("mcpmill-local".into()).spawn(move || desk.work())?;
         Ok(Lockstep { jobs: Some(sender), thread: Some(thread) })
     }
@@ -202,7 +205,10 @@ impl Desk {
 impl Running {
     fn leave(self, engine: &Engine, spare: &mut Vec<Kv>, end: Result<Finish, LocalError>) {
         let Running { answer, reply, kv, cached, .. } = self;
-        spare.push(kv);
+        // What an error or a panic may have left half done is not used again.
+        if end.is_ok() {
+            spare.push(kv);
+        }
         reply(end.and_then(|finish| guarded(|| Ok(answer.finished(engine, finish, cached)))));
     }
 }

@@ -59,7 +59,7 @@ impl Named {
     /// Requests that the embedded model answers at the same time; `None` for an endpoint.
     pub fn lockstep(&self) -> Option<usize> {
         match &self.model {
-            Model::Local(local) => Some(local.lockstep.max(1)),
+            Model::Local(local) => Some(local.lockstep.clamp(1, 64)),
             Model::Endpoint(_) => None,
         }
     }

@@ -10,6 +10,7 @@ use mcpmill_core::{
     record::{Message, Outcome, OutcomeKind, Sample, Tool, Verdict},
     schema::Schema,
 };
+use mcpmill_store::artifact::Table;
 
 #[test]
 fn a_run_without_any_endpoint_uses_the_model_inside_the_program() {
@@ -48,4 +49,30 @@ fn a_run_without_any_endpoint_uses_the_model_inside_the_program() {
     assert_eq!(stage(&run, "4-filter")["input_rows"], kept);
     let judged: Vec<Verdict> = rows(&run, "4-filter");
     assert!(judged.len() >= kept, "every sample met a filter");
+}
+
+/// The order in which samples are answered, and who is answered with whom, changes no row.
+#[test]
+fn samples_made_together_equal_those_made_one_by_one() {
+    let made = |lockstep: &str| {
+        let folder = Folder::with(&["calculator"]);
+        let sets = [
+            "models.local.model=smollm2",
+            "generate.samples=4",
+            "generate.per_tool=4",
+            "generate.max_failure_rate=1.0",
+            lockstep,
+        ];
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        ok(&mut folder.mcpmill(&["run", "--to", "3-generate"].into_iter().chain(sets).collect::<Vec<_>>()));
+        let outcomes: Vec<Outcome> = rows(&folder.run(), "3-generate");
+        let mut ends: Vec<_> = outcomes.into_iter().map(|o| (o.input_id, o.outcome, o.reason, o.output_tokens)).collect();
+        ends.sort_by(|a, b| a.0.cmp(&b.0));
+        let file = folder.run().join("3-generate").join(Sample::NAME).with_extension("parquet");
+        (format!("{ends:?}"), std::fs::read(file).unwrap())
+    };
+    let (ends, samples) = made("models.local.lockstep=1");
+    let (ends_together, samples_together) = made("models.local.lockstep=4");
+    assert_eq!(ends_together, ends);
+    assert!(samples_together == samples, "the rows differ");
 }
