@@ -72,7 +72,7 @@ pub(crate) struct Engine {
 impl LocalModel {
     /// Reads a GGUF file of the qwen2 or llama architecture whose chat template is ChatML.
     ///
-    /// The file is read, not mapped. Expect about 3.2 GB of memory for a 1.5B model with 4-bit weights.
+    /// The file is read, not mapped. Expect up to 3.7 GB of memory for a 1.5B model with 4-bit weights.
     ///
     /// # Errors
     ///
