@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use mcpmill_clients::chat::{Endpoint, EndpointSettings, Secret};
+use mcpmill_clients::chat::{Endpoint, EndpointSettings, Sampling, Secret};
 use mcpmill_core::{
+    account::Price,
     edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Format, ToolSpec},
     record::Message,
     schema_view::Provider,
@@ -19,13 +20,16 @@ fn settings(base_url: String) -> EndpointSettings {
     EndpointSettings {
         base_url,
         model: "m".into(),
+        api: None,
         key: Some(Secret::new(KEY)),
         concurrency: 4,
         requests_per_minute: None,
+        tokens_per_minute: None,
         retries: 3,
         timeout: Duration::from_secs(5),
-        price_input: 1.0,
-        price_output: 2.0,
+        give_up_after: Duration::from_secs(10),
+        price: Some(Price { input: 1.0, output: 2.0, ..Price::default() }),
+        sampling: Sampling::default(),
         extra: serde_json::Map::new(),
         tool_schema: None,
     }

@@ -5,7 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mcpmill_core::{edge::Mode, schema_view::Provider};
+use mcpmill_clients::chat::Api;
+use mcpmill_core::{account::Price, edge::Mode, schema_view::Provider};
 use mcpmill_pipeline::generate::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -172,8 +173,8 @@ pub struct Embedding {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Model {
-    /// An OpenAI-compatible endpoint.
-    Endpoint(EndpointModel),
+    /// An endpoint.
+    Endpoint(Box<EndpointModel>),
     /// The embedded model.
     Local(LocalModel),
 }
@@ -184,13 +185,27 @@ pub enum Model {
 pub struct EndpointModel {
     pub base_url: String,
     pub model: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<Api>,
     pub api_key_env: String,
     pub concurrency: usize,
     pub requests_per_minute: u32,
+    pub tokens_per_minute: u32,
     pub retries: usize,
     pub timeout_s: u64,
-    pub price_input: f64,
-    pub price_output: f64,
+    pub give_up_after_s: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub extra: serde_json::Map<String, serde_json::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,13 +217,20 @@ impl Default for EndpointModel {
         Self {
             base_url: String::new(),
             model: String::new(),
+            api: None,
             api_key_env: String::new(),
             concurrency: 16,
             requests_per_minute: 0,
+            tokens_per_minute: 0,
             retries: 4,
             timeout_s: 120,
-            price_input: 0.0,
-            price_output: 0.0,
+            give_up_after_s: 300,
+            price: None,
+            reasoning_effort: None,
+            max_tokens: None,
+            temperature: None,
+            top_p: None,
+            seed: None,
             extra: serde_json::Map::new(),
             tool_schema: None,
         }

@@ -14,18 +14,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mcpmill_clients::{
     assets::{AssetId, Assets, Progress},
     cage::{Cage, Host},
-    chat::{Endpoint, EndpointSettings, Secret},
+    chat::{Endpoint, EndpointSettings, Sampling, Secret},
     embed::{EmbedFiles, FastEmbedder},
     http::{Crawler, CrawlerSettings, Reach},
     install::{Installer, Lock},
     mcp::{CagedConnector, HidingSecrets, PassingInstalls, RetryLadder, ServerLimits},
 };
 use mcpmill_core::{
+    account::Price,
     canonical::sha256_hex,
     edge::{
         ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, ConnectError, Connector, EmbedError, Embedder, Fetch, Mode,
         RecordedChat, RecordedEmbedder, Recorder, ToolRunner, WorldSpec,
     },
+    event::Events,
     record::{HarvestOutcome, ServerRecord, Usage},
 };
 #[cfg(feature = "local-models")]
@@ -41,6 +43,7 @@ use crate::{
     declarations::Declarations,
     error::{Exit, Failure},
     policies::packages,
+    prices::Prices,
 };
 
 /// OpenAI's own endpoint, used when a key is set and no URL.
@@ -52,6 +55,8 @@ pub struct Named {
     pub name: String,
     /// Whether it is the embedded model.
     pub local: bool,
+    /// Its name at its endpoint, and its price where the settings name one.
+    pub priced: Option<(String, Option<Price>)>,
     model: Model,
 }
 
@@ -84,10 +89,11 @@ pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
     Ok(match model {
         Model::Endpoint(endpoint) => {
             let settings = endpoint_settings(chosen, endpoint)?;
+            let priced = Some((settings.model.clone(), settings.price));
             let endpoint = Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
-            Named { name: endpoint.model().to_owned(), local: false, model: model.clone() }
+            Named { name: endpoint.model().to_owned(), local: false, priced, model: model.clone() }
         }
-        Model::Local(local) => Named { name: local_name(local)?, local: true, model: model.clone() },
+        Model::Local(local) => Named { name: local_name(local)?, local: true, priced: None, model: model.clone() },
     })
 }
 
@@ -133,13 +139,22 @@ fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSet
     Ok(EndpointSettings {
         base_url: or_env(&endpoint.base_url, "OPENAI_BASE_URL").unwrap_or_else(|| OPENAI.into()),
         model,
+        api: endpoint.api,
         key: set(&endpoint.api_key_env).map(Secret::new),
         concurrency: endpoint.concurrency,
         requests_per_minute: NonZeroU32::new(endpoint.requests_per_minute),
+        tokens_per_minute: NonZeroU32::new(endpoint.tokens_per_minute),
         retries: endpoint.retries,
         timeout: Duration::from_secs(endpoint.timeout_s),
-        price_input: endpoint.price_input,
-        price_output: endpoint.price_output,
+        give_up_after: Duration::from_secs(endpoint.give_up_after_s),
+        price: endpoint.price,
+        sampling: Sampling {
+            reasoning_effort: endpoint.reasoning_effort.clone(),
+            max_tokens: endpoint.max_tokens,
+            temperature: endpoint.temperature,
+            top_p: endpoint.top_p,
+            seed: endpoint.seed,
+        },
         extra: endpoint.extra.clone(),
         tool_schema: endpoint.tool_schema,
     })
@@ -185,6 +200,8 @@ pub struct Edges {
     /// Assets of the cache.
     pub assets: Assets,
     made: tokio::sync::Mutex<HashMap<String, RecordedChat>>,
+    prices: Prices,
+    events: Option<Events>,
 }
 
 impl Edges {
@@ -200,7 +217,14 @@ impl Edges {
         if !config.embedding.model_dir.as_os_str().is_empty() {
             assets = assets.with_path(AssetId::MiniLm, &config.embedding.model_dir);
         }
-        Self { config: config.clone(), unsandboxed, offline, assets, made: tokio::sync::Mutex::default() }
+        let (config, made) = (config.clone(), tokio::sync::Mutex::default());
+        Self { config, unsandboxed, offline, assets, made, prices: Prices::default(), events: None }
+    }
+
+    /// Counts what models cost by `prices`, and tells `events` when a provider is down.
+    #[must_use]
+    pub fn with_accounts(self, prices: Prices, events: Events) -> Self {
+        Self { prices, events: Some(events), ..self }
     }
 
     async fn fetch(&self, id: AssetId) -> Result<PathBuf, Failure> {
@@ -362,8 +386,13 @@ impl Edges {
         }
         match &named.model {
             Model::Endpoint(endpoint) => {
-                let settings = endpoint_settings(&named.name, endpoint)?;
-                Ok(Arc::new(Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?))
+                let mut settings = endpoint_settings(&named.name, endpoint)?;
+                settings.price = settings.price.or_else(|| Some(self.prices.find(&settings.model)?.price));
+                let endpoint = Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
+                Ok(match self.events.clone() {
+                    Some(events) => Arc::new(endpoint.with_notes(Arc::new(move |text| events.note(text)))),
+                    None => Arc::new(endpoint),
+                })
             }
             Model::Local(local) => self.local_model(&named.name, local).await,
         }

@@ -9,6 +9,7 @@ mod error;
 mod fixtures;
 mod line;
 mod policies;
+mod prices;
 mod publish;
 mod report;
 mod reporter;

@@ -20,6 +20,7 @@ use crate::{
     edges::{Edges, cache_dir, embedder_name, model_of},
     error::{Exit, Failure},
     line::Line,
+    prices::Prices,
     report,
     reporter::Reporter,
     stage::Stage,
@@ -144,7 +145,8 @@ pub async fn in_run(
         events.note(format!("{count} declarations of this folder replace or add to the built-in ones"));
     }
     let Setup { config, declarations, global, record } = setup;
-    let edges = Edges::new(&config, global.unsandboxed, global.offline);
+    let prices = Prices::load(&declarations)?;
+    let edges = Edges::new(&config, global.unsandboxed, global.offline).with_accounts(prices, events.clone());
     let datasets = config.export.datasets.clone();
     let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit)?;
     line.record = record;

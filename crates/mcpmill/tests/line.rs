@@ -152,7 +152,8 @@ async fn a_model_that_is_down_fails_rows_and_they_are_tried_again() {
     let model = ScriptedEndpoint::start(Duration::ZERO).await;
     let url = model.base_url();
     let folder = Folder::with(&["calculator"]);
-    let args = ["run", "--to", "generate", "--set", "models.openai.retries=0"];
+    let patience = "models.openai.give_up_after_s=0";
+    let args = ["run", "--to", "generate", "--set", "models.openai.retries=0", "--set", patience];
     model.set_down(true);
     let output = folder.with_model(&url, &args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,114 +1,96 @@
-//! One endpoint: pace, retries, body caps, and what it can bind.
+//! One endpoint: tries, falling back, body caps, and what each try used.
 
-use std::{
-    collections::HashSet,
-    num::NonZeroU32,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use backon::{ExponentialBuilder, Retryable};
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use mcpmill_core::canonical::content_hash;
-use mcpmill_core::edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Class, Format};
-use mcpmill_core::record::Usage;
-use mcpmill_core::schema_view::Provider;
-use reqwest::{StatusCode, header};
-use serde_json::{Map, Value};
-use thiserror::Error;
-use tokio::sync::Semaphore;
+use backon::{BackoffBuilder, ExponentialBuilder};
+use mcpmill_core::{
+    edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest},
+    record::Usage,
+};
+use reqwest::StatusCode;
+use tokio::time::sleep;
 
-use super::shown::Shown;
-use super::wire::{self, Binding, Price, Unreadable};
+use super::{
+    ability::{Ability, Binding, BindingCounts, Plan},
+    flow::{Ended, Flow, GivenUp, Notes},
+    pause,
+    settings::{EndpointError, EndpointSettings},
+    shown::Shown,
+    wire::{Api, Ask, Fault, Unreadable},
+};
 use crate::secret::Secret;
 
 /// A reply larger than this is not read.
 const LARGEST_REPLY: usize = 16 << 20;
-/// A pause longer than this is not waited for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A connection that takes longer is none.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The first pause before another try; doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause of our own accord. One that a provider asks for may be longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Tokens that a provider may add to a request by itself, for instance to explain tools to its model.
+const ADDED_TOKENS: u64 = 1024;
 
-/// How an endpoint is reached and paced.
-#[derive(Clone, Debug)]
-pub struct EndpointSettings {
-    /// Up to and with the version (`https://host/v1`).
-    pub base_url: String,
-    /// The model's name at that endpoint.
-    pub model: String,
-    /// Bearer key, when it wants one.
-    pub key: Option<Secret>,
-    /// Requests in flight.
-    pub concurrency: usize,
-    /// Requests a minute, when limited.
-    pub requests_per_minute: Option<NonZeroU32>,
-    /// Tries after the first.
-    pub retries: usize,
-    /// Wall time of one request.
-    pub timeout: Duration,
-    /// US dollars per million prompt tokens.
-    pub price_input: f64,
-    /// US dollars per million generated tokens.
-    pub price_output: f64,
-    /// Fields added to every request body.
-    pub extra: Map<String, Value>,
-    /// Whose rules the schemas of offered tools are made to fit; verbatim without it.
-    pub tool_schema: Option<Provider>,
-}
-
-/// An endpoint that cannot be set up.
-#[derive(Debug, Error)]
-#[error("failed to set up endpoint `{base_url}`: {detail}")]
-pub struct EndpointError {
-    /// The endpoint.
-    pub base_url: String,
-    /// Why not.
-    pub detail: String,
-}
-
-/// A chat model behind an OpenAI-compatible endpoint.
+/// A chat model behind an endpoint.
 pub struct Endpoint {
     settings: EndpointSettings,
     /// `model@base_url`: names the model in lineage and keys.
     name: String,
+    api: Api,
     url: reqwest::Url,
     client: reqwest::Client,
-    limiter: Option<DefaultDirectRateLimiter>,
-    slots: Semaphore,
-    binding: SchemaBinding,
+    flow: Flow,
+    ability: Ability,
+    /// Whether the host says what a call cost only when it is asked.
+    ask_cost: bool,
 }
 
-/// What is known of an endpoint's `response_format`. Some have none, some refuse certain schemas.
+/// A try that brought no reply.
+struct Miss {
+    kind: ChatErrorKind,
+    detail: String,
+    raw: Option<String>,
+    /// What it used nevertheless.
+    usage: Usage,
+    ended: Ended,
+    /// Whether another try may bring one.
+    again: bool,
+    /// Whether it says that the provider is down, and nothing of the question.
+    down: bool,
+}
+
+impl Miss {
+    fn new(kind: ChatErrorKind, detail: impl Into<String>) -> Self {
+        let (detail, usage, ended) = (detail.into(), Usage::default(), Ended::Refused);
+        Self { kind, detail, raw: None, usage, ended, again: false, down: false }
+    }
+
+    /// One of the provider's, which may pass.
+    fn failed(kind: ChatErrorKind, detail: impl Into<String>, overload: bool, pause: Option<Duration>) -> Self {
+        Self { ended: Ended::Failed { overload, pause }, again: true, ..Self::new(kind, detail) }
+    }
+}
+
+/// What a call last had of its provider.
 #[derive(Default)]
-struct SchemaBinding {
-    /// Set once a schema was accepted: refusals are then the schema's own.
-    accepted: AtomicBool,
-    /// Hashes of schemas that were refused and answered when told in words.
-    refused: Mutex<HashSet<String>>,
+struct Last {
+    detail: String,
+    raw: Option<String>,
 }
 
-/// Refusals, with no schema ever accepted, after which an endpoint is taken to have no binding at all.
-const REFUSALS: usize = 5;
-
-impl SchemaBinding {
-    fn of(&self, request: &ChatRequest) -> Binding {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let none = !self.accepted.load(Ordering::Relaxed) && refused.len() >= REFUSALS;
-        if none || schema_hash(request).is_some_and(|hash| refused.contains(&hash)) { Binding::Words } else { Binding::Schema }
-    }
-
-    fn refuse(&self, request: &ChatRequest) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).extend(schema_hash(request));
-    }
-}
-
-fn schema_hash(request: &ChatRequest) -> Option<String> {
-    match &request.format {
-        Format::JsonSchema { schema, .. } => Some(content_hash(schema)),
-        _ => None,
-    }
+/// How far a call is.
+struct Call {
+    plan: Plan,
+    attempts: u32,
+    /// Tries that failed, and may not be more than there are retries.
+    failed: usize,
+    /// Of all tries.
+    usage: Usage,
+    /// The first refusal, which stands when no milder way helps.
+    refusal: Option<Miss>,
+    /// What the endpoint was found not to take, in words.
+    learnt: Vec<&'static str>,
 }
 
 impl Endpoint {
@@ -117,77 +99,104 @@ impl Endpoint {
     /// # Errors
     /// The URL is none, or the key has characters no header can carry.
     pub fn new(settings: EndpointSettings) -> Result<Self, EndpointError> {
-        let fail = |detail: String| EndpointError { base_url: shown_url(&settings.base_url), detail };
-        let joined = format!("{}/chat/completions", settings.base_url.trim_end_matches('/'));
-        let url = reqwest::Url::parse(&joined).map_err(|e| fail(e.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() {
-            return Err(fail("want an http or https URL without user name".into()));
-        }
-        let mut headers = header::HeaderMap::new();
-        if let Some(Secret(key)) = &settings.key {
-            let mut value = header::HeaderValue::from_str(&format!("Bearer {key}"))
-                .map_err(|_| fail("the key has characters that no header can carry".into()))?;
-            value.set_sensitive(true);
-            headers.insert(header::AUTHORIZATION, value);
-        }
         let client = reqwest::Client::builder()
             .user_agent(concat!("mcpmill/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers)
+            .default_headers(settings.headers()?)
             .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT)
             .timeout(settings.timeout)
             .build()
-            .map_err(|e| fail(e.without_url().to_string()))?;
+            .map_err(|e| settings.error(e.without_url().to_string()))?;
+        let (name, api) = (settings.name(), settings.api());
+        let rungs: &[Binding] = match api {
+            Api::OpenAi => &[Binding::Schema, Binding::Tool, Binding::Words],
+            // A model that thinks cannot be made to call.
+            Api::Anthropic if settings.sampling.thinking() > 0 || settings.extra.contains_key("thinking") => &[Binding::Words],
+            Api::Anthropic => &[Binding::Tool, Binding::Words],
+        };
         Ok(Self {
-            name: name_of(&settings),
-            url,
+            flow: Flow::new(&name, settings.bounds()),
+            ability: Ability::new(rungs),
+            url: settings.url()?,
+            ask_cost: settings.asks_cost(),
+            name,
+            api,
             client,
-            limiter: settings.requests_per_minute.map(|n| RateLimiter::direct(Quota::per_minute(n))),
-            slots: Semaphore::new(settings.concurrency.max(1)),
-            binding: SchemaBinding::default(),
             settings,
         })
     }
 
-    async fn once(&self, request: &ChatRequest, binding: Binding, attempts: u32) -> Result<ChatReply, ChatError> {
-        if let Some(limiter) = &self.limiter {
-            limiter.until_ready().await;
-        }
-        let shown = Shown::of(&request.tools, self.settings.tool_schema)
-            .map_err(|why| self.error(ChatErrorKind::Rejected, why, None, attempts - 1))?;
-        let body = wire::body(&self.settings.model, request, binding, &shown.tools, &self.settings.extra);
-        let response = self.client.post(self.url.clone()).json(&body).send().await.map_err(|e| self.network(&e, attempts))?;
-        let status = response.status();
-        let pause = retry_after(&response);
-        let text = self.read(response, attempts).await?;
-        if status.is_success() {
-            let price = Price { input: self.settings.price_input, output: self.settings.price_output };
-            let read = wire::reply(&text, price, attempts).map(|reply| shown.restore(reply));
-            return read.map_err(|unreadable| {
-                let (kind, detail) = match unreadable {
-                    Unreadable::Failed(detail) => (ChatErrorKind::Provider, detail),
-                    Unreadable::NoCompletion(detail) => (ChatErrorKind::Unavailable, detail),
-                    Unreadable::Calls(detail) => (ChatErrorKind::Malformed, detail),
-                };
-                self.error(kind, detail, Some(text), attempts)
-            });
-        }
-        let kind = match status {
-            StatusCode::TOO_MANY_REQUESTS => ChatErrorKind::RateLimited(pause.unwrap_or(Duration::from_secs(2))),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ChatErrorKind::Unauthorised,
-            s if s.is_server_error() || s == StatusCode::REQUEST_TIMEOUT => ChatErrorKind::Provider,
-            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => ChatErrorKind::Rejected,
-            // Out of credit, no such model, moved elsewhere: says nothing of the question.
-            _ => ChatErrorKind::Unavailable,
-        };
-        Err(self.error(kind, format!("status {}", status.as_u16()), Some(text), attempts))
+    /// Tells `notes` what people should know of the provider: that it is down, or does not take a field.
+    #[must_use]
+    pub fn with_notes(mut self, notes: Notes) -> Self {
+        self.flow = self.flow.with_notes(notes);
+        self
     }
 
-    async fn read(&self, mut response: reqwest::Response, attempts: u32) -> Result<String, ChatError> {
+    /// How often schemas were asked for in which way.
+    pub fn bindings(&self) -> BindingCounts {
+        self.ability.counts()
+    }
+
+    fn body(&self, request: &ChatRequest, plan: Plan, shown: &Shown) -> String {
+        let ask = Ask {
+            model: &self.settings.model,
+            request,
+            plan,
+            tools: &shown.tools,
+            sampling: &self.settings.sampling,
+            extra: &self.settings.extra,
+            ask_cost: self.ask_cost,
+        };
+        self.api.body(&ask).to_string()
+    }
+
+    /// What one try with this body may use at most: no token is less than a byte.
+    fn most(&self, body: &str, request: &ChatRequest) -> Usage {
+        let (input_tokens, output_tokens) = (body.len() as u64 + ADDED_TOKENS, self.settings.most_output(request));
+        let cost = self.settings.price.map_or(0.0, |price| price.at_most(input_tokens, output_tokens));
+        Usage { input_tokens, output_tokens, cost, ..Usage::default() }
+    }
+
+    /// Sends once; the reply's usage and attempts are those of this try.
+    async fn once(&self, request: &ChatRequest, body: String, shown: &Shown) -> Result<ChatReply, Miss> {
+        let most = self.most(&body, request);
+        let unknown = |miss: Miss| Miss { usage: most, ..miss };
+        let response = match self.client.post(self.url.clone()).body(body).send().await {
+            Ok(response) => response,
+            // Without a connection nothing was sent; else nobody knows how far it got.
+            Err(e) if e.is_connect() => return Err(network(&e)),
+            Err(e) => return Err(unknown(network(&e))),
+        };
+        let status = response.status();
+        let pause = pause::asked(response.headers(), SystemTime::now());
+        let text = self.read(response).await.map_err(|miss| if status.is_success() { unknown(miss) } else { miss });
+        if !status.is_success() {
+            // A complaint that is cut off is one nevertheless.
+            return Err(refused(status, pause, text.ok()));
+        }
+        let text = text?;
+        let unreadable = |why: Fault, usage: Usage| Miss { raw: Some(text.clone()), usage, ..self.unreadable(why) };
+        let read = match self.api.reply(&text) {
+            Ok(read) => read,
+            Err(Unreadable { why, usage }) => {
+                // A page is no model's, and nobody pays for it.
+                let page = text.trim_start().starts_with('<');
+                let usage =
+                    usage.map_or(if page { Usage::default() } else { most }, |used| used.at(self.settings.price.as_ref()));
+                return Err(unreadable(why, usage));
+            }
+        };
+        let usage = read.used.map_or(most, |used| used.at(self.settings.price.as_ref()));
+        let reply = read.into_reply(request, usage, 1).map_err(|why| unreadable(why, usage))?;
+        Ok(shown.restore(reply))
+    }
+
+    async fn read(&self, mut response: reqwest::Response) -> Result<String, Miss> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| self.network(&e, attempts))? {
+        while let Some(chunk) = response.chunk().await.map_err(|e| network(&e))? {
             if bytes.len() + chunk.len() > LARGEST_REPLY {
-                let detail = format!("reply is larger than {LARGEST_REPLY} bytes");
-                return Err(self.error(ChatErrorKind::Malformed, detail, None, attempts));
+                return Err(Miss::new(ChatErrorKind::Malformed, format!("reply is larger than {LARGEST_REPLY} bytes")));
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -199,20 +208,67 @@ impl Endpoint {
         })
     }
 
-    fn network(&self, error: &reqwest::Error, attempts: u32) -> ChatError {
-        let kind = if error.is_timeout() { ChatErrorKind::TimedOut } else { ChatErrorKind::Network };
-        let mut detail = String::new();
-        let mut source: Option<&dyn std::error::Error> = Some(error);
-        // reqwest's own message names the URL only; the cause says why.
-        while let Some(cause) = source {
-            detail = cause.to_string();
-            source = cause.source();
+    /// A good reply that cannot be read. A provider may be in trouble; one that says nothing else is none.
+    fn unreadable(&self, why: Fault) -> Miss {
+        match why {
+            Fault::Failed(detail) => Miss::failed(ChatErrorKind::Provider, detail, false, None),
+            Fault::NoCompletion(detail) => Miss::failed(ChatErrorKind::Unavailable, detail, false, None),
+            Fault::Calls(detail) => Miss::new(ChatErrorKind::Malformed, detail),
         }
-        self.error(kind, detail, None, attempts)
     }
 
-    fn error(&self, kind: ChatErrorKind, detail: String, raw: Option<String>, attempts: u32) -> ChatError {
-        ChatError { model: self.name.clone(), kind, detail, raw, attempts, usage: Usage::default() }
+    fn error(&self, miss: Miss, call: &Call) -> ChatError {
+        let Miss { kind, detail, raw, .. } = miss;
+        ChatError { model: self.name.clone(), kind, detail, raw, attempts: call.attempts, usage: call.usage }
+    }
+
+    /// What follows a miss: nothing when the call goes on, after its pause.
+    async fn after(&self, miss: Miss, probe: bool, request: &ChatRequest, call: &mut Call) -> Result<(), Miss> {
+        if miss.kind == ChatErrorKind::Rejected {
+            let complaint = miss.raw.as_deref().unwrap_or_default();
+            return match self.ability.milder(call.plan, request, complaint) {
+                Some((plan, words)) => {
+                    call.plan = plan;
+                    call.learnt.push(words);
+                    call.refusal.get_or_insert(miss);
+                    Ok(())
+                }
+                None => Err(call.refusal.take().unwrap_or(miss)),
+            };
+        }
+        // While the provider is down calls wait for it: its failures are not the question's.
+        let waits = miss.down && (probe || self.flow.is_down());
+        if !waits {
+            call.failed += 1;
+        }
+        let asks_too_much = matches!(miss.kind, ChatErrorKind::RateLimited(pause) if pause > self.settings.give_up_after);
+        if !miss.again || asks_too_much || call.failed > self.settings.retries {
+            return Err(miss);
+        }
+        self.flow.retry().await;
+        let mut pauses = ExponentialBuilder::default()
+            .with_jitter()
+            .with_min_delay(FIRST_PAUSE)
+            .with_max_delay(LONGEST_PAUSE)
+            .without_max_times()
+            .build();
+        sleep(pauses.nth(call.failed.saturating_sub(1)).unwrap_or(LONGEST_PAUSE)).await;
+        Ok(())
+    }
+
+    /// The provider is waited for no more; `last` is what this call had of it.
+    fn given_up(GivenUp(down): GivenUp, last: Option<Last>) -> Miss {
+        let Last { detail, raw } = last.unwrap_or_default();
+        let last = if detail.is_empty() { detail } else { format!(" ({detail})") };
+        let detail = format!("the provider has not answered for {} s{last}; calls wait no more", down.as_secs());
+        Miss { raw, ..Miss::new(ChatErrorKind::Unavailable, detail) }
+    }
+
+    fn answered(&self, request: &ChatRequest, first: Plan, call: Call, reply: ChatReply) -> ChatReply {
+        if self.ability.learn(request, first, call.plan) && !call.learnt.is_empty() {
+            self.flow.note(|name| format!("`{name}` {}: it is asked otherwise", call.learnt.join(", ")));
+        }
+        ChatReply { usage: call.usage, attempts: call.attempts, ..reply }
     }
 }
 
@@ -222,69 +278,92 @@ impl ChatModel for Endpoint {
         &self.name
     }
 
+    fn at_most(&self, request: &ChatRequest) -> Usage {
+        let Ok(shown) = Shown::of(&request.tools, self.settings.tool_schema) else { return Usage::default() };
+        let one = self.most(&self.body(request, self.ability.plan(request), &shown), request);
+        let tries = 1 + self.settings.retries as u64;
+        Usage {
+            input_tokens: one.input_tokens.saturating_mul(tries),
+            output_tokens: one.output_tokens.saturating_mul(tries),
+            cost: one.cost * tries as f64,
+            ..Usage::default()
+        }
+    }
+
     async fn chat(&self, request: &ChatRequest) -> Result<ChatReply, ChatError> {
-        if wire::is_empty(&request.messages) {
-            return Err(self.error(ChatErrorKind::Rejected, "the request has no messages".into(), None, 0));
+        let first = self.ability.plan(request);
+        let (usage, learnt) = (Usage::default(), Vec::new());
+        let mut call = Call { plan: first, attempts: 0, failed: 0, usage, refusal: None, learnt };
+        if request.messages.is_empty() {
+            return Err(self.error(Miss::new(ChatErrorKind::Rejected, "the request has no messages"), &call));
         }
-        let _slot = self.slots.acquire().await.map_err(|e| self.error(ChatErrorKind::Internal, e.to_string(), None, 0))?;
-        let attempts = AtomicU32::new(0);
-        let binding = self.binding.of(request);
-        let bound = matches!(request.format, Format::JsonSchema { .. }) && binding == Binding::Schema;
-        match self.persist(request, binding, &attempts).await {
-            // An endpoint that cannot follow a schema says 400; where it then answers to words, it is told
-            // in words from then on.
-            Err(error) if error.kind == ChatErrorKind::Rejected && bound => {
-                let told = self.persist(request, Binding::Words, &attempts).await.map_err(|_| error)?;
-                self.binding.refuse(request);
-                Ok(told)
-            }
-            outcome => {
-                if bound && outcome.is_ok() {
-                    self.binding.accepted.store(true, Ordering::Relaxed);
+        let shown = Shown::of(&request.tools, self.settings.tool_schema)
+            .map_err(|why| self.error(Miss::new(ChatErrorKind::Rejected, why), &call))?;
+        self.flow.begin();
+        let mut last: Option<Last> = None;
+        loop {
+            let body = self.body(request, call.plan, &shown);
+            let estimate = body.len() as u64 / 4 + self.settings.most_output(request);
+            let entered = self.flow.enter(estimate).await;
+            let slot = entered.map_err(|given_up| self.error(Self::given_up(given_up, last.take()), &call))?;
+            let probe = slot.is_probe();
+            call.attempts += 1;
+            let miss = match self.once(request, body, &shown).await {
+                Ok(reply) => {
+                    call.usage += reply.usage;
+                    slot.end(Ended::Answered(reply.usage.input_tokens + reply.usage.output_tokens), "");
+                    return Ok(self.answered(request, first, call, reply));
                 }
-                outcome
-            }
+                Err(miss) => miss,
+            };
+            slot.end(miss.ended, &miss.detail);
+            call.usage += miss.usage;
+            last = Some(Last { detail: miss.detail.clone(), raw: miss.raw.clone() });
+            let after = self.after(miss, probe, request, &mut call).await;
+            after.map_err(|miss| self.error(miss, &call))?;
         }
     }
 }
 
-impl Endpoint {
-    /// Asks until there is an answer, a permanent refusal, or no retry left.
-    async fn persist(&self, request: &ChatRequest, binding: Binding, attempts: &AtomicU32) -> Result<ChatReply, ChatError> {
-        let next = || self.once(request, binding, attempts.fetch_add(1, Ordering::Relaxed) + 1);
-        let backoff =
-            ExponentialBuilder::default().with_jitter().with_max_times(self.settings.retries).with_max_delay(LONGEST_PAUSE);
-        next.retry(backoff)
-            .when(|e: &ChatError| !matches!(e.class(), Class::Permanent))
-            .adjust(|e, pause| match (e.class(), pause) {
-                (Class::RateLimited(asked), Some(pause)) => Some(asked.max(pause).min(LONGEST_PAUSE)),
-                (_, pause) => pause,
-            })
-            .await
-    }
-}
-
-/// The pause a reply asks for, in whole seconds.
-fn retry_after(response: &reqwest::Response) -> Option<Duration> {
-    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
-}
-
-/// Model, endpoint and, where the requests carry further fields or other schemas, these: all that the answers depend on.
-fn name_of(settings: &EndpointSettings) -> String {
-    let extra = if settings.extra.is_empty() { String::new() } else { format!("+{}", &content_hash(&settings.extra)[..8]) };
-    let view = settings.tool_schema.map(|provider| format!("+{provider}")).unwrap_or_default();
-    format!("{}@{}{extra}{view}", settings.model, shown_url(&settings.base_url))
-}
-
-/// A base URL without what could be a secret, and without the `/v1` that all have.
-fn shown_url(base: &str) -> String {
-    match reqwest::Url::parse(base) {
-        Ok(url) => {
-            let port = url.port().map(|p| format!(":{p}")).unwrap_or_default();
-            let path = url.path().trim_end_matches('/');
-            format!("{}{port}{}", url.host_str().unwrap_or_default(), path.strip_suffix("/v1").unwrap_or(path))
+/// A reply with another status than success.
+fn refused(status: StatusCode, pause: Option<Duration>, raw: Option<String>) -> Miss {
+    let detail = format!("status {}", status.as_u16());
+    let no_credit = || raw.as_deref().is_some_and(|raw| raw.contains("insufficient_quota"));
+    let unsupported = || raw.as_deref().is_some_and(|raw| raw.contains("No endpoints found"));
+    let miss = match status {
+        // A pause brings no money.
+        StatusCode::TOO_MANY_REQUESTS if no_credit() => Miss::new(ChatErrorKind::Unavailable, detail),
+        StatusCode::TOO_MANY_REQUESTS => {
+            let kind = ChatErrorKind::RateLimited(pause.unwrap_or_default());
+            Miss { ended: Ended::Busy(pause), again: true, ..Miss::new(kind, detail) }
         }
-        Err(_) => base.chars().take(80).collect(),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Miss::new(ChatErrorKind::Unauthorised, detail),
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
+            Miss::new(ChatErrorKind::Rejected, detail)
+        }
+        // A router that has no provider for one of the fields.
+        StatusCode::NOT_FOUND if unsupported() => Miss::new(ChatErrorKind::Rejected, detail),
+        StatusCode::INTERNAL_SERVER_ERROR | StatusCode::REQUEST_TIMEOUT => {
+            Miss::failed(ChatErrorKind::Provider, detail, false, pause)
+        }
+        // What stands before the model says that the model is not there.
+        status if status.is_server_error() => Miss { down: true, ..Miss::failed(ChatErrorKind::Provider, detail, true, pause) },
+        // Out of credit, no such model, moved elsewhere: says nothing of the question.
+        _ => Miss::new(ChatErrorKind::Unavailable, detail),
+    };
+    Miss { raw, ..miss }
+}
+
+fn network(error: &reqwest::Error) -> Miss {
+    let mut detail = String::new();
+    let mut source: Option<&dyn std::error::Error> = Some(error);
+    // reqwest's own message names the URL only; the cause says why.
+    while let Some(cause) = source {
+        detail = cause.to_string();
+        source = cause.source();
     }
+    // An answer that takes long may be the question's doing.
+    let late = error.is_timeout() && !error.is_connect();
+    let kind = if error.is_timeout() { ChatErrorKind::TimedOut } else { ChatErrorKind::Network };
+    Miss { down: !late, ..Miss::failed(kind, detail, late, None) }
 }

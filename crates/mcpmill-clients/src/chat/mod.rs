@@ -1,8 +1,17 @@
-//! Chat models behind OpenAI-compatible endpoints (vLLM, llama.cpp server, Ollama, OpenRouter, …).
+//! Chat models behind endpoints: OpenAI-compatible ones (vLLM, llama.cpp server, Ollama, SGLang, OpenRouter, …) and
+//! Anthropic's.
 
+mod ability;
 mod endpoint;
+mod flow;
+mod pause;
+mod settings;
 mod shown;
 mod wire;
 
 pub use crate::secret::Secret;
-pub use endpoint::{Endpoint, EndpointError, EndpointSettings};
+pub use ability::BindingCounts;
+pub use endpoint::Endpoint;
+pub use flow::Notes;
+pub use settings::{EndpointError, EndpointSettings, Sampling};
+pub use wire::Api;

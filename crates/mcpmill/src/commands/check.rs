@@ -17,7 +17,7 @@ use crate::{
     edges::{is_variable, model_of},
     error::Failure,
     fixtures::{Tried, try_out},
-    policies,
+    policies, prices,
     run::Setup,
 };
 
@@ -91,7 +91,8 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
     }
     for id in all.ids("eval", ".toml") {
         let text = all.text(&format!("eval/{id}.toml")).unwrap_or_default();
-        findings.push(Finding::new(format!("eval/{id}.toml"), super::eval::fault(text).into_iter().collect()));
+        let faults = if id == prices::ID { prices::faults(text) } else { super::eval::fault(text).into_iter().collect() };
+        findings.push(Finding::new(format!("eval/{id}.toml"), faults));
     }
     let policy = Policy::new(setup.config.rollout.refuse.clone());
     let faults = policy.err().map(|p| format!("the pattern `{p}` has no `/`")).into_iter().collect();
@@ -135,6 +136,8 @@ fn settings(setup: &Setup) -> Vec<String> {
     faults.extend(wrong.map(|fault| fault.to_string()).collect::<BTreeSet<_>>());
     for (name, model) in config.models.iter().filter(|(name, _)| config.roles.values().any(|used| used == *name)) {
         if let Model::Endpoint(endpoint) = model {
+            let fault = endpoint.price.as_ref().and_then(prices::fault);
+            faults.extend(fault.map(|fault| format!("`models.{name}.price`: {fault}")));
             let variable = endpoint.api_key_env.as_str();
             if !matches!(variable, "" | "OPENAI_API_KEY") && std::env::var_os(variable).is_none() {
                 faults.push(format!("`models.{name}.api_key_env` names the variable `{variable}`, which is not set"));

@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::wants::{choices, wants_of, wants_of_settings};
 use crate::{
     cli::Format,
-    edges::{Edges, model_of},
+    edges::{Edges, Named, model_of},
     error::Failure,
+    prices::Prices,
     run::Setup,
 };
 use mcpmill_pipeline::models::Role;
@@ -57,9 +58,10 @@ pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
             Line { thing: "cage".into(), state: "missing", detail: failure.hint.clone().unwrap_or_else(|| failure.to_string()) }
         }
     });
+    let prices = Prices::load(&setup.declarations)?;
     for role in Role::ALL {
         lines.push(match model_of(&setup.config, role) {
-            Ok(named) => Line { thing: format!("role {role}"), state: "ok", detail: named.name },
+            Ok(named) => Line { thing: format!("role {role}"), state: "ok", detail: priced(&named, &prices) },
             Err(failure) => Line { thing: format!("role {role}"), state: "missing", detail: failure.to_string() },
         });
     }
@@ -72,6 +74,17 @@ pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
                 .hint("the lines marked `missing` say how to get them"))
         }
     }
+}
+
+/// A model and what is known of its price.
+fn priced(named: &Named, prices: &Prices) -> String {
+    let Some((model, own)) = &named.priced else { return named.name.clone() };
+    let (price, whence) = match (own, prices.find(model)) {
+        (Some(price), _) => (*price, "by the settings".to_owned()),
+        (None, Some(listed)) => (listed.price, format!("as of {}", listed.as_of)),
+        (None, None) => return format!("{}; no price is known: set `models.NAME.price`, or its cost counts as 0", named.name),
+    };
+    format!("{}; ${} in and ${} out per million tokens, {whence}", named.name, price.input, price.output)
 }
 
 /// Versions of Python that settings name, each with the setting.

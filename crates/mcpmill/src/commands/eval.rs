@@ -29,6 +29,7 @@ use crate::{
     edges::model_of,
     error::{Exit, Failure},
     line::{Line, read_input},
+    prices,
     stage::Stage,
 };
 
@@ -67,10 +68,12 @@ enum Distractors {
 /// # Errors
 /// There is none of this id, or a field is wrong.
 fn suite(line: &Line, id: &str) -> Result<Suite, Failure> {
-    let text = line.declarations.text(&format!("eval/{id}.toml")).ok_or_else(|| {
-        Failure::usage(format!("there is no suite `{id}`"))
-            .hint(format!("eval/ has: {}", line.declarations.ids("eval", ".toml").join(", ")))
-    })?;
+    let mut suites = line.declarations.ids("eval", ".toml");
+    suites.retain(|suite| suite != prices::ID);
+    let text =
+        line.declarations.text(&format!("eval/{id}.toml")).filter(|_| id != prices::ID).ok_or_else(|| {
+            Failure::usage(format!("there is no suite `{id}`")).hint(format!("eval/ has: {}", suites.join(", ")))
+        })?;
     toml::from_str(text).map_err(|e: toml::de::Error| Failure::usage(format!("failed to read `eval/{id}.toml`: {}", e.message())))
 }
 

@@ -1,5 +1,7 @@
 //! What a run will do, said before it does it.
 
+use std::collections::BTreeSet;
+
 use mcpmill_clients::assets::{AssetId, Assets, Status};
 use mcpmill_pipeline::models::Role;
 
@@ -8,6 +10,7 @@ use crate::{
     declarations::Declarations,
     edges::{local_asset, model_of},
     error::Failure,
+    prices::Prices,
     run::Setup,
 };
 
@@ -44,6 +47,16 @@ pub fn words(setup: &Setup) -> Result<String, Failure> {
         lines.push(format!(
             "first use: {mb} MB of models and tools and up to {packages:.0} MB of servers are fetched once, into the cache"
         ));
+    }
+    let prices = Prices::load(declarations)?;
+    let roles = Role::ALL.into_iter().map(|role| model_of(config, role)).collect::<Result<Vec<_>, _>>()?;
+    let unpriced = roles
+        .into_iter()
+        .filter(|named| named.priced.as_ref().is_some_and(|(model, own)| own.is_none() && prices.find(model).is_none()));
+    let unpriced: BTreeSet<String> = unpriced.map(|named| named.name).collect();
+    if !unpriced.is_empty() {
+        let names: Vec<String> = unpriced.into_iter().collect();
+        lines.push(format!("no price is known of {}: its cost counts as 0 unless it says it itself", names.join(", ")));
     }
     if generator.local {
         lines.push("to use an endpoint instead, set OPENAI_BASE_URL, OPENAI_MODEL and, where needed, OPENAI_API_KEY".into());
