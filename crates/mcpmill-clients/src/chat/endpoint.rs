@@ -264,7 +264,7 @@ impl Endpoint {
         Miss { raw, ..Miss::new(ChatErrorKind::Unavailable, detail) }
     }
 
-    fn answered(&self, request: &ChatRequest, first: Plan, call: Call, reply: ChatReply) -> ChatReply {
+    fn answered(&self, request: &ChatRequest, first: Plan, call: &Call, reply: ChatReply) -> ChatReply {
         if self.ability.learn(request, first, call.plan) && !call.learnt.is_empty() {
             self.flow.note(|name| format!("`{name}` {}: it is asked otherwise", call.learnt.join(", ")));
         }
@@ -312,7 +312,7 @@ impl ChatModel for Endpoint {
                 Ok(reply) => {
                     call.usage += reply.usage;
                     slot.end(Ended::Answered(reply.usage.input_tokens + reply.usage.output_tokens), "");
-                    return Ok(self.answered(request, first, call, reply));
+                    return Ok(self.answered(request, first, &call, reply));
                 }
                 Err(miss) => miss,
             };

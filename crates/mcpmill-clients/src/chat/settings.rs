@@ -94,7 +94,7 @@ pub struct EndpointError {
 
 impl EndpointSettings {
     pub(super) fn api(&self) -> Api {
-        self.api.unwrap_or_else(|| Url::parse(&self.base_url).map_or(Api::OpenAi, |url| host_api(&url)))
+        self.api.unwrap_or_else(|| Api::of_url(&self.base_url))
     }
 
     /// Where requests go.
@@ -159,9 +159,8 @@ impl EndpointSettings {
         fields.extend(self.extra.clone());
         let fields = if fields.is_empty() { String::new() } else { format!("+{}", &content_hash(&fields)[..8]) };
         let view = self.tool_schema.map(|provider| format!("+{provider}")).unwrap_or_default();
-        let usual = Url::parse(&self.base_url).map_or(Api::OpenAi, |url| host_api(&url));
         let api = match self.api() {
-            api if api == usual => "",
+            api if api == Api::of_url(&self.base_url) => "",
             Api::OpenAi => "+openai",
             Api::Anthropic => "+anthropic",
         };
@@ -173,10 +172,6 @@ impl EndpointSettings {
         let host = Url::parse(&self.base_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
         host == "openrouter.ai" || host.ends_with(".openrouter.ai")
     }
-}
-
-fn host_api(url: &Url) -> Api {
-    Api::of_host(url.host_str().unwrap_or_default())
 }
 
 /// A base URL without what could be a secret, and without the `/v1` that all have.

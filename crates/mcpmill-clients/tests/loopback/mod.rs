@@ -1,4 +1,5 @@
 //! A host on loopback whose every byte is written by hand.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::{
     io::Write,

@@ -6,12 +6,7 @@ use mcpmill_clients::assets::{AssetId, Assets, Status};
 use mcpmill_pipeline::models::Role;
 
 use crate::{
-    config::Config,
-    declarations::Declarations,
-    edges::{local_asset, model_of},
-    error::Failure,
-    prices::Prices,
-    run::Setup,
+    config::Config, declarations::Declarations, edges::model_of, error::Failure, local::asset, prices::Prices, run::Setup,
 };
 
 /// A few lines on size, models and downloads.
@@ -72,9 +67,7 @@ pub fn model_is_here(config: &Config) -> bool {
 
 fn local(config: &Config) -> Option<AssetId> {
     match config.models.get("local") {
-        Some(crate::config::Model::Local(local)) if model_of(config, Role::Generator).is_ok_and(|m| m.local) => {
-            local_asset(local)
-        }
+        Some(crate::config::Model::Local(local)) if model_of(config, Role::Generator).is_ok_and(|m| m.local) => asset(local),
         _ => None,
     }
 }

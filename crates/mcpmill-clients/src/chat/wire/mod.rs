@@ -43,9 +43,13 @@ pub(super) struct Ask<'a> {
 }
 
 impl Api {
-    /// What the host of this name is known to speak.
-    pub fn of_host(host: &str) -> Self {
-        if host == "api.anthropic.com" { Self::Anthropic } else { Self::OpenAi }
+    /// What the host of an address is known to speak.
+    pub fn of_url(base_url: &str) -> Self {
+        let url = reqwest::Url::parse(base_url).ok();
+        match url.as_ref().and_then(reqwest::Url::host_str) {
+            Some("api.anthropic.com") => Self::Anthropic,
+            _ => Self::OpenAi,
+        }
     }
 
     /// The path of the one call there is, below the base URL.
