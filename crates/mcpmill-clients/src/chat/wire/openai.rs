@@ -150,7 +150,7 @@ mod tests {
         Plan { binding, fields: Fields::default() }
     }
 
-    fn read(body: Value) -> Result<Read, Unreadable> {
+    fn read(body: &Value) -> Result<Read, Unreadable> {
         Api::OpenAi.reply(&body.to_string())
     }
 
@@ -195,8 +195,9 @@ mod tests {
         let calls = json!([{"id":"c","function":{"name":"t","arguments":"{\"a\":1}"}},{"function":{"name":"u","arguments":{}}}]);
         let usage = json!({"prompt_tokens":1000,"completion_tokens":500,"prompt_tokens_details":{"cached_tokens":3},
             "completion_tokens_details":{"reasoning_tokens":7}});
-        let read =
-            read(json!({"choices":[{"finish_reason":"tool_calls","message":{"content":null,"tool_calls":calls}}],"usage":usage}));
+        let read = read(
+            &json!({"choices":[{"finish_reason":"tool_calls","message":{"content":null,"tool_calls":calls}}],"usage":usage}),
+        );
         let read = read.unwrap();
         let price = Price { input: 1.0, output: 2.0, ..Price::default() };
         let usage = read.used.unwrap().at(Some(&price));
@@ -211,21 +212,21 @@ mod tests {
         // OpenRouter: an error in a choice, and the cost it took.
         let error =
             json!({"choices":[{"finish_reason":"error","error":{"message":"upstream"}}],"usage":{"cost":0.5,"prompt_tokens":2}});
-        let error = read(error).unwrap_err();
+        let error = read(&error).unwrap_err();
         assert!(matches!(error.why, Fault::Failed(why) if why.contains("upstream")));
         assert_eq!(error.usage.unwrap().at(None).cost, 0.5);
         // DeepSeek: reasoning beside the content, and its own word for cached tokens.
         let message = json!({"content":"a","reasoning_content":"b","reasoning":"c"});
         let usage = json!({"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":4});
-        let deepseek = read(json!({"choices":[{"finish_reason":"length","message":message}],"usage":usage})).unwrap();
+        let deepseek = read(&json!({"choices":[{"finish_reason":"length","message":message}],"usage":usage})).unwrap();
         assert_eq!((deepseek.content.as_str(), deepseek.finish), ("a", Finish::Length));
         assert_eq!(deepseek.used.unwrap().at(None).cached_tokens, 4);
         // Mistral: content in parts.
         let parts = json!([{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"a"}]);
-        let mistral = read(json!({"choices":[{"message":{"content":parts}}]})).unwrap();
+        let mistral = read(&json!({"choices":[{"message":{"content":parts}}]})).unwrap();
         assert_eq!((mistral.content.as_str(), mistral.used), ("a", None));
         // OpenAI: a refusal.
         let refusal = json!({"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"I cannot"}}],"usage":null});
-        assert_eq!(read(refusal).unwrap().finish, Finish::Filtered);
+        assert_eq!(read(&refusal).unwrap().finish, Finish::Filtered);
     }
 }
