@@ -244,8 +244,8 @@ fn request(row: usize) -> ChatRequest {
     }
 }
 
-/// Asks for all rows at once; how many were answered, each by its own answer.
-async fn ask_all(chat: &RecordedChat, rows: usize) -> usize {
+/// Asks for all rows at once; how many were answered, each by its own answer and for `most` at most.
+async fn ask_all(chat: &RecordedChat, rows: usize, most: Usage) -> usize {
     let asks: Vec<_> = (0..rows)
         .map(|row| {
             let chat = chat.clone();
@@ -258,6 +258,8 @@ async fn ask_all(chat: &RecordedChat, rows: usize) -> usize {
         match outcome {
             Ok(replied) => {
                 assert_eq!(replied.reply.content, format!("answer {row}"));
+                let used = replied.reply.usage;
+                assert!(used.input_tokens <= most.input_tokens && used.output_tokens <= most.output_tokens);
                 answered += 1;
             }
             Err(error) => eprintln!("row {row}: {error}"),
@@ -288,7 +290,7 @@ async fn every_row_ends_and_all_that_was_used_is_counted() {
     let store = Arc::new(Memory::default());
     let chat = RecordedChat::new(endpoint, Arc::new(Recorder::new(store.clone(), Mode::Reuse)));
     let start = Instant::now();
-    assert_eq!(ask_all(&chat, ROWS).await, ROWS);
+    assert_eq!(ask_all(&chat, ROWS, all_tries).await, ROWS);
     let took = start.elapsed();
 
     let (requests, named, unknown) = {
@@ -305,7 +307,7 @@ async fn every_row_ends_and_all_that_was_used_is_counted() {
     assert!((account.usage.cost - PRICE.of(&tokens)).abs() < 1e-9);
     assert!(took < Duration::from_secs(90), "{took:?}");
 
-    assert_eq!(ask_all(&chat, ROWS).await, ROWS);
+    assert_eq!(ask_all(&chat, ROWS, all_tries).await, ROWS);
     assert_eq!(server.book.lock().unwrap().asked.values().sum::<usize>() as u64, requests, "what is kept is not asked for");
 }
 
@@ -333,11 +335,12 @@ async fn a_provider_that_dies_for_a_while_is_waited_for() {
     .await;
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
     let notes = Arc::clone(&said);
-    let endpoint = Endpoint::new(EndpointSettings { retries: 1, ..settings(&server.url) }).unwrap();
+    let endpoint = Endpoint::new(EndpointSettings { retries: 4, ..settings(&server.url) }).unwrap();
     let endpoint = endpoint.with_notes(Arc::new(move |text| notes.lock().unwrap().push(text)));
+    let most = endpoint.at_most(&request(0));
     let store = Arc::new(Memory::default());
     let chat = RecordedChat::new(Arc::new(endpoint), Arc::new(Recorder::new(store.clone(), Mode::Reuse)));
-    assert_eq!(ask_all(&chat, ROWS).await, ROWS);
+    assert_eq!(ask_all(&chat, ROWS, most).await, ROWS);
     let account = store.accounts().unwrap().by_name[chat.model()];
     assert_eq!((account.answered, account.failed), (ROWS as u64, 0));
     // Those that were under way, and a few probes.
@@ -357,7 +360,7 @@ async fn a_provider_that_stays_dead_ends_all_rows_with_what_it_said() {
         Arc::new(Recorder::new(Arc::new(Memory::default()), Mode::Reuse)),
     );
     let start = Instant::now();
-    assert_eq!(ask_all(&chat, 200).await, 0);
+    assert_eq!(ask_all(&chat, 200, Usage::default()).await, 0);
     assert!(start.elapsed() < Duration::from_secs(20));
     let error = chat.chat(&request(777)).await.unwrap_err();
     assert!(error.detail.contains("has not answered for") && error.attempts <= 1, "{error:?}");

@@ -221,6 +221,25 @@ async fn a_pause_beyond_all_patience_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn a_busy_provider_is_asked_more_often_than_one_that_fails() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(429)).up_to_n_times(3).mount(&server).await;
+    Mock::given(method("POST")).respond_with(ok(&json!({"content": "{}"}))).mount(&server).await;
+    let endpoint = Endpoint::new(EndpointSettings { retries: 1, ..settings(&server, None) }).unwrap();
+    assert_eq!(endpoint.chat(&question(1)).await.unwrap().attempts, 4);
+
+    let server = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(500)).mount(&server).await;
+    let endpoint = Endpoint::new(EndpointSettings { retries: 1, ..settings(&server, None) }).unwrap();
+    assert_eq!(endpoint.chat(&question(1)).await.unwrap_err().attempts, 2);
+    let broke = json!({"error": {"code": "insufficient_quota", "message": "no credit"}});
+    let server = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(429).set_body_json(broke)).mount(&server).await;
+    let error = Endpoint::new(settings(&server, None)).unwrap().chat(&question(1)).await.unwrap_err();
+    assert_eq!((error.kind, error.attempts), (ChatErrorKind::Unavailable, 1));
+}
+
+#[tokio::test]
 async fn a_call_that_is_dropped_gives_its_place_to_another() {
     let server = MockServer::start().await;
     let slow = ok(&json!({"content": "{}"})).set_delay(Duration::from_secs(3));

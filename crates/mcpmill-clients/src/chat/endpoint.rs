@@ -30,7 +30,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause of our own accord. One that a provider asks for may be longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Tokens that a provider may add to a request by itself, for instance to explain tools to its model.
-const ADDED_TOKENS: u64 = 1024;
+const ADDED_TOKENS: u64 = 600;
+/// Tries that a busy provider may turn down for each retry there is: they cost nothing, and it is there.
+const BUSY_TRIES: usize = 3;
 
 /// A chat model behind an endpoint.
 pub struct Endpoint {
@@ -85,6 +87,8 @@ struct Call {
     attempts: u32,
     /// Tries that failed, and may not be more than there are retries.
     failed: usize,
+    /// Tries that a busy provider turned down.
+    busy: usize,
     /// Of all tries.
     usage: Usage,
     /// The first refusal, which stands when no milder way helps.
@@ -236,13 +240,17 @@ impl Endpoint {
                 None => Err(call.refusal.take().unwrap_or(miss)),
             };
         }
-        // While the provider is down calls wait for it: its failures are not the question's.
-        let waits = miss.down && (probe || self.flow.is_down());
-        if !waits {
-            call.failed += 1;
+        // While the provider is down calls wait for it: its failures are not the question's. One that may have been paid
+        // for is counted all the same, so that a call never uses more than it may at most.
+        let waits = miss.down && miss.usage == Usage::default() && (probe || self.flow.is_down());
+        match miss.kind {
+            ChatErrorKind::RateLimited(pause) if pause > self.settings.give_up_after => return Err(miss),
+            ChatErrorKind::RateLimited(_) => call.busy += 1,
+            _ if !waits => call.failed += 1,
+            _ => {}
         }
-        let asks_too_much = matches!(miss.kind, ChatErrorKind::RateLimited(pause) if pause > self.settings.give_up_after);
-        if !miss.again || asks_too_much || call.failed > self.settings.retries {
+        let retries = self.settings.retries;
+        if !miss.again || call.failed > retries || call.busy > retries * BUSY_TRIES {
             return Err(miss);
         }
         self.flow.retry().await;
@@ -252,7 +260,7 @@ impl Endpoint {
             .with_max_delay(LONGEST_PAUSE)
             .without_max_times()
             .build();
-        sleep(pauses.nth(call.failed.saturating_sub(1)).unwrap_or(LONGEST_PAUSE)).await;
+        sleep(pauses.nth((call.failed + call.busy).saturating_sub(1)).unwrap_or(LONGEST_PAUSE)).await;
         Ok(())
     }
 
@@ -280,7 +288,9 @@ impl ChatModel for Endpoint {
 
     fn at_most(&self, request: &ChatRequest) -> Usage {
         let Ok(shown) = Shown::of(&request.tools, self.settings.tool_schema) else { return Usage::default() };
-        let one = self.most(&self.body(request, self.ability.plan(request), &shown), request);
+        // No form is longer than that in words.
+        let plan = Plan { binding: Binding::Words, ..self.ability.plan(request) };
+        let one = self.most(&self.body(request, plan, &shown), request);
         let tries = 1 + self.settings.retries as u64;
         Usage {
             input_tokens: one.input_tokens.saturating_mul(tries),
@@ -293,7 +303,7 @@ impl ChatModel for Endpoint {
     async fn chat(&self, request: &ChatRequest) -> Result<ChatReply, ChatError> {
         let first = self.ability.plan(request);
         let (usage, learnt) = (Usage::default(), Vec::new());
-        let mut call = Call { plan: first, attempts: 0, failed: 0, usage, refusal: None, learnt };
+        let mut call = Call { plan: first, attempts: 0, failed: 0, busy: 0, usage, refusal: None, learnt };
         if request.messages.is_empty() {
             return Err(self.error(Miss::new(ChatErrorKind::Rejected, "the request has no messages"), &call));
         }

@@ -233,6 +233,12 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_router_is_asked_what_calls_cost() {
+        assert!(settings("https://openrouter.ai/api/v1").asks_cost());
+        assert!(!settings("https://not-openrouter.ai/v1").asks_cost() && !settings("http://127.0.0.1:1/v1").asks_cost());
+    }
+
+    #[test]
     fn anthropic_is_known_by_its_host_and_may_be_named_without_version() {
         for base in ["https://api.anthropic.com", "https://api.anthropic.com/", "https://api.anthropic.com/v1"] {
             let own = settings(base);
