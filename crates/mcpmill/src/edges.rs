@@ -47,7 +47,7 @@ use crate::{
     error::{Exit, Failure},
     local::{self, content_of},
     policies::packages,
-    prices::Prices,
+    prices::{self, Prices},
 };
 
 /// What fills in for an endpoint's own settings: the variables of its address and of its model, and the maker's address.
@@ -141,6 +141,14 @@ fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSet
         // The value is not shown: it may be the key itself.
         return Err(Failure::usage(format!("`models.{name}.api_key_env` is no name of a variable"))
             .hint("it names the variable that holds the key, in capitals; the key itself belongs in no file"));
+    }
+    let slip = endpoint.price.as_ref().and_then(prices::fault).map(|fault| format!("`models.{name}.price`: {fault}"));
+    let wild = [("temperature", endpoint.temperature), ("top_p", endpoint.top_p)]
+        .into_iter()
+        .find(|(_, value)| value.is_some_and(|value| !(0.0..=2.0).contains(&value)))
+        .map(|(key, _)| format!("`models.{name}.{key}` is not between 0 and 2"));
+    if let Some(fault) = slip.or(wild) {
+        return Err(Failure::usage(fault));
     }
     Ok(EndpointSettings {
         base_url: or_env(&endpoint.base_url, address).unwrap_or_else(|| maker.into()),

@@ -45,10 +45,15 @@ impl Prices {
     /// The list of the declarations.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or a price of it cannot be one.
     pub fn load(declarations: &Declarations) -> Result<Self, Failure> {
         let text = declarations.text(PATH).unwrap_or("models = {}");
-        toml::from_str(text).map_err(|e| Failure::usage(format!("failed to read `{PATH}`: {}", e.message())))
+        let fail =
+            |why: &str| Failure::usage(format!("failed to read `{PATH}`: {why}")).hint("`mcpmill check` tells all that is wrong");
+        match faults(text).first() {
+            Some(fault) => Err(fail(fault)),
+            None => toml::from_str(text).map_err(|e| fail(e.message())),
+        }
     }
 
     /// The price of a model by the name it has at its endpoint: that name itself, else without the maker before it,

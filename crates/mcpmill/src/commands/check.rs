@@ -136,8 +136,6 @@ fn settings(setup: &Setup) -> Vec<String> {
     faults.extend(wrong.map(|fault| fault.to_string()).collect::<BTreeSet<_>>());
     for (name, model) in config.models.iter().filter(|(name, _)| config.roles.values().any(|used| used == *name)) {
         if let Model::Endpoint(endpoint) = model {
-            let fault = endpoint.price.as_ref().and_then(prices::fault);
-            faults.extend(fault.map(|fault| format!("`models.{name}.price`: {fault}")));
             let variable = endpoint.api_key_env.as_str();
             if !matches!(variable, "" | "OPENAI_API_KEY") && std::env::var_os(variable).is_none() {
                 faults.push(format!("`models.{name}.api_key_env` names the variable `{variable}`, which is not set"));
