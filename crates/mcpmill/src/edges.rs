@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     env,
     num::NonZeroU32,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
