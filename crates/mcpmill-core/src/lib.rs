@@ -13,6 +13,7 @@ pub mod json;
 pub mod launch;
 pub mod naming;
 pub mod record;
+pub mod reply;
 pub mod schema;
 pub mod schema_view;
 pub mod secrets;
