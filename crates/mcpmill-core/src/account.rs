@@ -95,6 +95,9 @@ pub struct Price {
     /// Generated tokens that were reasoning; without it they cost what others do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<f64>,
+    /// The share of all this that calls of a batch cost; half where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<f64>,
 }
 
 impl Price {
@@ -107,6 +110,11 @@ impl Price {
             + (usage.output_tokens - reasoning) as f64 * self.output
             + reasoning as f64 * self.reasoning.unwrap_or(self.output);
         dollars / 1e6
+    }
+
+    /// The share of the price that a call of a batch costs.
+    pub fn batch_share(&self) -> f64 {
+        self.batch.unwrap_or(0.5)
     }
 
     /// US dollars for so many tokens at the highest rates.
@@ -291,7 +299,7 @@ mod tests {
 
     #[test]
     fn prices_know_cached_and_reasoning_tokens() {
-        let price = Price { input: 2.0, output: 8.0, cached: Some(0.5), reasoning: None };
+        let price = Price { input: 2.0, output: 8.0, cached: Some(0.5), ..Price::default() };
         let used = Usage {
             input_tokens: 1_000_000,
             cached_tokens: 400_000,

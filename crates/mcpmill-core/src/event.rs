@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::record::{Outcome, OutcomeKind, Usage};
+use crate::record::{Outcome, OutcomeKind, Repairs, Usage};
 
 /// Something that happened.
 #[derive(Clone, Debug, Serialize)]
@@ -91,6 +91,9 @@ pub struct Summary {
     /// Tokens and money of all calls, failed ones included.
     #[serde(flatten)]
     pub usage: Usage,
+    /// Replies that were repaired, by prompt and rule.
+    #[serde(default, skip_serializing_if = "Repairs::is_empty")]
+    pub repairs: Repairs,
 }
 
 impl Summary {
@@ -112,5 +115,8 @@ impl Summary {
             cost: outcome.cost_usd,
             ..Usage::default()
         };
+        for (rule, count) in outcome.repairs.iter().flatten() {
+            *self.repairs.entry(rule.clone()).or_default() += count;
+        }
     }
 }

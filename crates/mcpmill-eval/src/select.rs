@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use mcpmill_core::{
     canonical::sha256_hex,
     drive::{Context, Done, Pace, Sink, StageError, drive},
-    edge::{ChatRequest, Format, RecordedChat, RecordedEmbedder, ToolSpec, cosine},
+    edge::{ChatReply, ChatRequest, Format, RecordedChat, RecordedEmbedder, ToolSpec, cosine},
     event::Summary,
     id::{SampleId, ToolId},
     naming::alias,
-    record::{Message, Outcome, Prediction, Row, Tool, Usage},
+    record::{Message, Outcome, Prediction, Repairs, Row, Tool, Usage, count_repairs},
+    reply,
     toolbox::Toolbox,
 };
 use serde::Serialize;
@@ -104,9 +105,9 @@ pub async fn select(
     drive(tasks, pace, cx, out, |task| async move {
         let id = task.sample.to_string();
         match choose(&task, chooser).await {
-            Ok((choice, usage, attempts)) => {
+            Ok((choice, usage, attempts, repairs)) => {
                 let mut done = Done::kept(&id, vec![predict(&task, choice)]);
-                done.outcome = done.outcome.with_usage(usage, attempts);
+                done.outcome = done.outcome.with_usage(usage, attempts).with_repairs(repairs);
                 done
             }
             Err(cause) => Done::none(Outcome::failed(id, "model-failed", cause)),
@@ -115,8 +116,8 @@ pub async fn select(
     .await
 }
 
-/// The chosen alias, or why the reply holds none; what the asking used; requests it took.
-pub type Choice = (Result<String, String>, Usage, u32);
+/// The chosen alias, or why the reply holds none; what the asking used; requests it took; what was repaired.
+pub type Choice = (Result<String, String>, Usage, u32, Repairs);
 
 async fn choose(task: &SelectionTask, chooser: &Chooser) -> Result<Choice, String> {
     match chooser {
@@ -132,23 +133,34 @@ async fn choose(task: &SelectionTask, chooser: &Chooser) -> Result<Choice, Strin
                 }
             }
             let choice = best.map(|(_, tool)| alias(&tool.name)).ok_or_else(|| "there are no candidates".to_owned());
-            Ok((choice, Usage::default(), 0))
+            Ok((choice, Usage::default(), 0, Repairs::new()))
         }
         Chooser::ToolCalls(model) => {
-            let replied = match model.chat(&request(task)).await {
+            let request = request(task);
+            let replied = match model.chat(&request).await {
                 Ok(replied) => replied,
                 // Left out, such items would make a model look better than it is.
-                Err(e) if e.is_final() => return Ok((Err(e.to_string()), Usage::default(), e.attempts)),
+                Err(e) if e.is_final() => return Ok((Err(e.to_string()), Usage::default(), e.attempts, Repairs::new())),
                 Err(e) => return Err(e.to_string()),
             };
-            let choice = match replied.reply.tool_calls.first() {
-                Some(call) => Ok(call.function.name.clone()),
-                None => Err("the reply calls no tool".to_owned()),
-            };
+            let mut repairs = Repairs::new();
+            let choice = called(&replied.reply, &request, &mut repairs);
             let usage = if replied.live { replied.reply.usage } else { Usage::default() };
-            Ok((choice, usage, u32::from(replied.live) * replied.reply.attempts))
+            Ok((choice, usage, u32::from(replied.live) * replied.reply.attempts, repairs))
         }
     }
+}
+
+/// The tool that a reply calls, as a call or in its text.
+fn called(told: &ChatReply, request: &ChatRequest, repairs: &mut Repairs) -> Result<String, String> {
+    if let Some(call) = told.tool_calls.first() {
+        count_repairs(repairs, &request.prompt_kind, &told.repairs);
+        return Ok(call.function.name.clone());
+    }
+    let read = reply::calls(&told.content, &request.tools).map_err(|refused| refused.to_string())?;
+    let call = read.value.into_iter().next().ok_or_else(|| "the reply calls no tool".to_owned())?;
+    count_repairs(repairs, &request.prompt_kind, &read.repairs);
+    Ok(call.name)
 }
 
 fn request(task: &SelectionTask) -> ChatRequest {
@@ -275,6 +287,25 @@ mod tests {
         assert_eq!(one(100).candidates.len(), 20);
         let task = one(10);
         assert!(task.candidates.iter().any(|t| t.id == task.answers[0]));
+    }
+
+    #[test]
+    fn a_call_is_read_from_calls_or_from_text() {
+        let request = request(&one(10));
+        let told = |content: &str| ChatReply {
+            content: content.into(),
+            tool_calls: Vec::new(),
+            finish: mcpmill_core::edge::Finish::Stop,
+            usage: Usage::default(),
+            attempts: 1,
+            repairs: Vec::new(),
+        };
+        let mut repairs = Repairs::new();
+        let tagged = "<tool_call>{\"name\": \"t3\", \"arguments\": {}}</tool_call>";
+        assert_eq!(called(&told(tagged), &request, &mut repairs), Ok("t3".into()));
+        assert_eq!(json!(repairs), json!({"select: tagged-call": 1}));
+        assert!(called(&told("I would call t3."), &request, &mut repairs).is_err());
+        assert!(called(&told(&tagged.replace("t3", "rm")), &request, &mut repairs).unwrap_err().contains("`rm`"));
     }
 
     #[test]

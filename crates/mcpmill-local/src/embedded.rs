@@ -109,7 +109,7 @@ impl ChatModel for EmbeddedModel {
             cached_tokens: generated.cached_tokens as u64,
             ..Usage::default()
         };
-        Ok(ChatReply { content: generated.text, tool_calls: Vec::new(), finish, usage, attempts: 1 })
+        Ok(ChatReply { content: generated.text, tool_calls: Vec::new(), finish, usage, attempts: 1, repairs: Vec::new() })
     }
 }
 

@@ -3,9 +3,9 @@
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ChatRequest, Finish, Format, RecordedChat},
-    record::{Outcome, Usage},
+    record::{Outcome, Repairs, Usage, count_repairs},
+    reply::{self, Reading, Repair},
     schema::Schema,
-    text::clipped,
 };
 use regex::Regex;
 use serde_json::Value;
@@ -14,8 +14,8 @@ use crate::prompt::{Prompt, PromptFormat};
 
 /// Seeds of further tries lie this far apart from the first.
 const SEED_STEP: u64 = 1_000_003;
-/// Characters of an unusable reply that are kept.
-const RAW_KEPT: usize = 2000;
+/// Bytes of an unusable reply that are kept.
+const RAW_KEPT: usize = 16 << 10;
 
 /// What calls for one row used so far.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,28 @@ pub struct Meter {
     pub unreachable: Option<String>,
     /// Whether that is because the question was not asked yet.
     pub waits: bool,
+    /// Repairs of the replies that were used, by prompt and rule.
+    pub repairs: Repairs,
+    /// Those of them that no revision tells of yet.
+    untold: Vec<Repair>,
+}
+
+impl Meter {
+    /// The outcome of the row, with all that its calls used and what was repaired.
+    pub fn told(&self, outcome: Outcome) -> Outcome {
+        outcome.with_usage(self.usage, self.attempts).with_repairs(self.repairs.clone())
+    }
+
+    /// Counts the repairs of a reply that is used.
+    pub fn repaired(&mut self, prompt: &str, repairs: &[Repair]) {
+        count_repairs(&mut self.repairs, prompt, repairs);
+        self.untold.extend(repairs.iter().filter(|repair| !self.untold.contains(repair)).copied().collect::<Vec<_>>());
+    }
+
+    /// The repairs since the last time this was asked, each once: the lineage of what they led to names them.
+    pub fn untold(&mut self) -> Vec<Repair> {
+        std::mem::take(&mut self.untold)
+    }
 }
 
 /// Why a prompt brought nothing.
@@ -98,13 +120,14 @@ pub async fn ask<T>(
     let fail = |reason: &str, cause: String, raw: Option<String>| AskFailure {
         reason: format!("{}: {reason}", prompt.id),
         cause,
-        raw: raw.map(|r| clipped(&r, RAW_KEPT)),
+        raw: raw.map(kept),
         answered: matches!(reason, "unusable-reply" | "refused"),
         waits: false,
     };
     let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..6];
     let messages = prompt.render(&question.inputs, nonce).map_err(|e| fail("prompt", e.to_string(), None))?;
     let format = wire_format(prompt, question.schema.as_ref());
+    let shape = Shape::of(&format).map_err(|why| fail("unusable-schema", why, None))?;
     let first_seed = seed_of(question.row);
     let mut last = (String::new(), None);
     for attempt in 0..prompt.tries {
@@ -136,8 +159,12 @@ pub async fn ask<T>(
         }
         let raw = replied.reply.content;
         let usable = if replied.reply.finish == Finish::Stop { Ok(()) } else { Err("the reply was cut off".to_owned()) };
-        match usable.and_then(|()| well_formed(&raw, &format)).and_then(|text| accept(&text)) {
-            Ok(answer) => return Ok(answer),
+        let read = usable.and_then(|()| shape.read(&raw));
+        match read.and_then(|read| accept(&read.value).map(|answer| (answer, read.repairs))) {
+            Ok((answer, repairs)) => {
+                meter.repaired(&prompt.id, &repairs);
+                return Ok(answer);
+            }
             Err(cause) => last = (cause, Some(raw)),
         }
     }
@@ -160,33 +187,50 @@ fn wire_format(prompt: &Prompt, schema: Option<&Value>) -> Format {
     }
 }
 
-/// The reply in the form that was asked for, or what is wrong with it.
-fn well_formed(raw: &str, format: &Format) -> Result<String, String> {
-    match format {
-        Format::Text => Ok(raw.trim().to_owned()),
-        Format::Line(line) => {
-            let line_only = Regex::new(&format!("^(?:{line})$")).map_err(|e| e.to_string())?;
-            let text = raw.trim();
-            if line_only.is_match(text) {
-                Ok(text.to_owned())
-            } else {
-                Err("the reply is not the one line that was asked for".into())
-            }
-        }
-        Format::JsonSchema { schema, .. } => {
-            let value = json_in(raw)?;
-            let faults = Schema::compile(schema).map_err(|e| e.to_string())?.faults(&value, 3);
-            if faults.is_empty() { Ok(value.to_string()) } else { Err(faults.join("; ")) }
-        }
+/// The start of a reply that could not be used, with a word on what is missing.
+fn kept(raw: String) -> String {
+    if raw.len() <= RAW_KEPT {
+        return raw;
     }
+    let end = (0..=RAW_KEPT).rev().find(|end| raw.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}… [clipped: {end} of {} bytes]", &raw[..end], raw.len())
 }
 
-/// The one JSON object of a reply: bare, or inside one code fence. Anything else is refused.
-fn json_in(raw: &str) -> Result<Value, String> {
-    let text = raw.trim();
-    let inner = text.strip_prefix("```json").or_else(|| text.strip_prefix("```")).and_then(|t| t.strip_suffix("```"));
-    let value: Value = serde_json::from_str(inner.unwrap_or(text).trim()).map_err(|e| format!("the reply is no JSON: {e}"))?;
-    if value.is_object() { Ok(value) } else { Err("the reply is JSON but no object".into()) }
+/// What replies must look like, made ready once for all tries of a question.
+enum Shape {
+    Text,
+    Line(Regex),
+    Json(Schema),
+}
+
+impl Shape {
+    fn of(format: &Format) -> Result<Self, String> {
+        Ok(match format {
+            Format::Text => Self::Text,
+            Format::Line(line) => Self::Line(Regex::new(&format!("^(?:{line})$")).map_err(|e| e.to_string())?),
+            Format::JsonSchema { schema, .. } => Self::Json(Schema::compile(schema).map_err(|e| e.to_string())?),
+        })
+    }
+
+    /// The reply in the form that was asked for, with the repairs it took, or what is wrong with it.
+    fn read(&self, raw: &str) -> Result<Reading<String>, String> {
+        let refused = |refused: reply::Refused| refused.to_string();
+        match self {
+            Self::Text => reply::text(raw).map_err(refused),
+            Self::Line(line) => {
+                let read = reply::text(raw).map_err(refused)?;
+                if line.is_match(&read.value) { Ok(read) } else { Err("the reply is not the one line that was asked for".into()) }
+            }
+            Self::Json(schema) => {
+                let Reading { value, repairs } = reply::json(raw).map_err(refused)?;
+                if !value.is_object() {
+                    return Err("the reply is JSON but no object".into());
+                }
+                let faults = schema.faults(&value, 3);
+                if faults.is_empty() { Ok(Reading { value: value.to_string(), repairs }) } else { Err(faults.join("; ")) }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -195,19 +239,48 @@ mod tests {
 
     use super::*;
 
+    fn read(format: &Format, raw: &str) -> Result<Reading<String>, String> {
+        Shape::of(format).unwrap().read(raw)
+    }
+
     #[test]
-    fn json_is_taken_bare_or_fenced_and_never_out_of_prose() {
-        assert_eq!(json_in(" {\"a\": 1} ").unwrap(), json!({"a": 1}));
-        assert_eq!(json_in("```json\n{\"a\": 1}\n```").unwrap(), json!({"a": 1}));
-        assert!(json_in("Sure! {\"a\": 1}").is_err());
-        assert!(json_in("[1]").is_err());
+    fn json_is_exact_or_repaired_and_fits_its_schema() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+        let format = Format::JsonSchema { name: "x".into(), schema };
+        let told = |raw| read(&format, raw).map(|read| (read.value, read.repairs));
+        assert_eq!(told(" {\"a\": 1} "), Ok((r#"{"a":1}"#.into(), vec![])));
+        assert_eq!(told("```json\n{\"a\": 1}\n```"), Ok((r#"{"a":1}"#.into(), vec![Repair::CodeFence])));
+        assert_eq!(told("Sure! {'a': 1}").unwrap().1, [Repair::SurroundingProse, Repair::SingleQuotes]);
+        for bad in ["[1]", "{\"a\": \"1\"}", "{\"a\": 1} or {\"a\": 2}", "a is 1"] {
+            assert!(told(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
     fn lines_match_as_a_whole() {
         let format = Format::Line("[A-Z][a-z ]+[.]".into());
-        assert_eq!(well_formed("Hello there.\n", &format).unwrap(), "Hello there.");
-        assert!(well_formed("Hello there. And", &format).is_err());
-        assert!(well_formed("Hello\nthere.", &format).is_err());
+        assert_eq!(read(&format, "Hello there.\n").unwrap().value, "Hello there.");
+        assert_eq!(read(&format, "<think>a\nb</think>\nHello there.").unwrap().repairs, [Repair::Reasoning]);
+        assert!(read(&format, "Hello there. And").is_err());
+        assert!(read(&format, "Hello\nthere.").is_err());
+    }
+
+    #[test]
+    fn a_long_reply_is_kept_in_part_and_says_so() {
+        assert_eq!(kept("é".repeat(100)), "é".repeat(100));
+        let long = kept(format!("a{}", "é".repeat(RAW_KEPT)));
+        assert!(long.ends_with("é… [clipped: 16383 of 32769 bytes]"), "{}", &long[long.len() - 50..]);
+    }
+
+    #[test]
+    fn repairs_are_counted_by_prompt_and_told_once() {
+        let mut meter = Meter::default();
+        meter.repaired("call", &[Repair::CodeFence, Repair::LostBrace]);
+        meter.repaired("slots", &[Repair::CodeFence]);
+        assert_eq!(meter.untold(), [Repair::CodeFence, Repair::LostBrace]);
+        assert_eq!(meter.untold(), []);
+        let repairs = meter.told(Outcome::kept("a")).repairs.unwrap();
+        assert_eq!(json!(repairs), json!({"call: code-fence": 1, "call: lost-brace": 1, "slots: code-fence": 1}));
+        assert_eq!(Meter::default().told(Outcome::kept("a")), Outcome::kept("a"));
     }
 }

@@ -87,7 +87,7 @@ impl ChatModel for Scripted {
         match (self.script)(request) {
             Some(content) => {
                 let usage = Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() };
-                Ok(ChatReply { content, tool_calls: Vec::new(), finish: Finish::Stop, usage, attempts: 1 })
+                Ok(ChatReply { content, tool_calls: Vec::new(), finish: Finish::Stop, usage, attempts: 1, repairs: Vec::new() })
             }
             None => Err(ChatError {
                 model: "scripted".into(),

@@ -65,7 +65,7 @@ fn numbers(stage: Stage, folder: &Path) -> Result<Value, Failure> {
         Stage::Generate => json!({
             "servers": distinct(&count(folder, |s: &Sample| s.server_ids.first().map(ToString::to_string).unwrap_or_default())?),
             "tools": distinct(&count(folder, |s: &Sample| s.tool_ids.first().map(ToString::to_string).unwrap_or_default())?),
-            "last_steps": count(folder, |s: &Sample| s.lineage.iter().rev().map(|r| r.step.as_str()).find(|s| *s != "call" && *s != "prune").unwrap_or_default().to_owned())?,
+            "last_steps": count(folder, |s: &Sample| s.lineage.iter().rev().map(|r| r.step.as_str()).find(|s| *s != "call" && *s != "prune" && !s.starts_with("repair:")).unwrap_or_default().to_owned())?,
         }),
         Stage::FilterSamples | Stage::FilterTrajectories => {
             json!({ "verdicts": count(folder, |v: &Verdict| format!("{}: {}", v.filter, json!(v.judgement).as_str().unwrap_or_default()))? })

@@ -136,6 +136,7 @@ fn line(stage: &str, summary: &Summary, time: &str) -> String {
         (summary.failed, "failed"),
         (summary.skipped, "skipped"),
         (summary.repeated, "calls repeated"),
+        (summary.repairs.values().sum(), "replies repaired"),
     ] {
         if count > 0 {
             parts.push(format!("{count} {word}"));

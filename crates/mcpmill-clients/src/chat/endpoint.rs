@@ -9,6 +9,7 @@ use mcpmill_core::{
     record::Usage,
 };
 use reqwest::StatusCode;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
@@ -335,6 +336,54 @@ impl ChatModel for Endpoint {
     }
 }
 
+/// What batches need of an endpoint.
+impl Endpoint {
+    /// The body of a request that is not sent here.
+    pub(super) fn unsent(&self, request: &ChatRequest) -> Result<Value, String> {
+        let shown = Shown::of(&request.tools, self.settings.tool_schema)?;
+        serde_json::from_str(&self.body(request, self.ability.plan(request), &shown)).map_err(|e| e.to_string())
+    }
+
+    /// The reply in a body that was received elsewhere.
+    pub(super) fn received(&self, request: &ChatRequest, body: &str) -> Result<ChatReply, String> {
+        let shown = Shown::of(&request.tools, self.settings.tool_schema)?;
+        let told = |why: Fault| match why {
+            Fault::Failed(detail) | Fault::NoCompletion(detail) | Fault::Calls(detail) => detail,
+        };
+        let read = self.api.reply(body).map_err(|unreadable| told(unreadable.why))?;
+        let usage = read.used.map(|used| used.at(self.settings.price.as_ref())).unwrap_or_default();
+        Ok(shown.restore(read.into_reply(request, usage, 1).map_err(told)?))
+    }
+
+    /// The share of the price that a call of a batch costs.
+    pub(super) fn batch_share(&self) -> f64 {
+        self.settings.price.unwrap_or_default().batch_share()
+    }
+
+    pub(super) fn api(&self) -> Api {
+        self.api
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Up to and with the version, without a slash at its end.
+    pub(super) fn root(&self) -> &str {
+        let url = self.url.as_str();
+        url.strip_suffix(self.api.path()).unwrap_or(url).trim_end_matches('/')
+    }
+
+    pub(super) fn key(&self) -> Option<&Secret> {
+        self.settings.key.as_ref()
+    }
+
+    /// Sends what goes with every request: the key and the like.
+    pub(super) fn client(&self) -> &reqwest::Client {
+        &self.client
+    }
+}
+
 /// A reply with another status than success.
 fn refused(status: StatusCode, pause: Option<Duration>, raw: Option<String>) -> Miss {
     let detail = format!("status {}", status.as_u16());
@@ -376,4 +425,34 @@ fn network(error: &reqwest::Error) -> Miss {
     let late = error.is_timeout() && !error.is_connect();
     let kind = if error.is_timeout() { ChatErrorKind::TimedOut } else { ChatErrorKind::Network };
     Miss { down: !late, ..Miss::failed(kind, detail, late, None) }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use mcpmill_core::account::Price;
+    use serde_json::Map;
+
+    use super::*;
+    use crate::chat::Sampling;
+
+    /// An endpoint with a key, for what batches need.
+    pub(in crate::chat) fn endpoint(base_url: &str, api: Api) -> Endpoint {
+        let settings = EndpointSettings {
+            base_url: base_url.into(),
+            model: "m".into(),
+            api: Some(api),
+            key: Some(Secret::new("a-key-of-tests")),
+            concurrency: 1,
+            requests_per_minute: None,
+            tokens_per_minute: None,
+            retries: 0,
+            timeout: Duration::from_secs(5),
+            give_up_after: Duration::from_secs(5),
+            price: Some(Price { input: 1.0, output: 2.0, ..Price::default() }),
+            sampling: Sampling::default(),
+            extra: Map::new(),
+            tool_schema: None,
+        };
+        Endpoint::new(settings).unwrap()
+    }
 }

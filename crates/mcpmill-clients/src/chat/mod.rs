@@ -2,6 +2,8 @@
 //! Anthropic's.
 
 mod ability;
+mod batch;
+mod batches;
 mod endpoint;
 mod flow;
 mod pause;
@@ -11,6 +13,8 @@ mod wire;
 
 pub use crate::secret::Secret;
 pub use ability::BindingCounts;
+pub use batch::{BatchAnswer, BatchShape, BatchTold};
+pub use batches::{BatchError, BatchState};
 pub use endpoint::Endpoint;
 pub use flow::Notes;
 pub use settings::{EndpointError, EndpointSettings, Sampling};

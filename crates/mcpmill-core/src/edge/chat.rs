@@ -9,8 +9,9 @@ use thiserror::Error;
 
 use crate::{
     account::Charge,
-    edge::{Class, ExchangeError, ExchangeKind, Paid, Recorder},
+    edge::{Class, Exchange, ExchangeError, ExchangeKind, Paid, Recorder},
     record::{Message, ToolCall, Usage},
+    reply::Repair,
 };
 
 /// What a model is asked. Everything that can change the answer is here, so that its hash is the
@@ -81,6 +82,9 @@ pub struct ChatReply {
     /// Requests it took, retries included.
     #[serde(default = "one")]
     pub attempts: u32,
+    /// What had to be repaired in the arguments of calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repairs: Vec<Repair>,
 }
 
 fn one() -> u32 {
@@ -202,12 +206,28 @@ pub struct Replied {
 pub struct RecordedChat {
     model: Arc<dyn ChatModel>,
     recorder: Arc<Recorder>,
+    put_off: Option<Arc<PutOff>>,
 }
+
+/// Takes a question, by the key of its exchange, to be answered later, and says where it is now or why it cannot be taken.
+pub type PutOff = dyn Fn(&str, &ChatRequest) -> Result<String, String> + Send + Sync;
 
 impl RecordedChat {
     /// Records `model` with `recorder`.
     pub fn new(model: Arc<dyn ChatModel>, recorder: Arc<Recorder>) -> Self {
-        Self { model, recorder }
+        Self { model, recorder, put_off: None }
+    }
+
+    /// Asks nobody: what is not stored is put off.
+    #[must_use]
+    pub fn putting_off(mut self, put_off: Arc<PutOff>) -> Self {
+        self.put_off = Some(put_off);
+        self
+    }
+
+    /// A question as the exchange store knows it.
+    pub fn question(model: &str, request: &ChatRequest) -> Value {
+        serde_json::json!({ "model": model, "request": request })
     }
 
     /// What names the model.
@@ -232,7 +252,18 @@ impl RecordedChat {
             let model = self.model().to_owned();
             ChatError { model, kind, detail, raw: None, attempts: 0, usage: Usage::default() }
         };
-        let question = serde_json::json!({ "model": self.model(), "request": request });
+        let question = Self::question(self.model(), request);
+        let settled = |told: &serde_json::Value| told.get("refused").is_none();
+        if let Some(put_off) = &self.put_off {
+            let stored = self.recorder.stored(ExchangeKind::Chat, &question, settled);
+            return match stored.map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))? {
+                Some(reply) => self.told(reply, false),
+                None => match put_off(&Exchange::key(ExchangeKind::Chat, &question), request) {
+                    Ok(place) => Err(fail(ChatErrorKind::Pending, place)),
+                    Err(why) => Err(fail(ChatErrorKind::Internal, why)),
+                },
+            };
+        }
         let live = || async {
             let answer = self.model.chat(request).await;
             let (usage, attempts) = match &answer {
@@ -248,7 +279,6 @@ impl RecordedChat {
             let told = told.and_then(|told| told.map_err(|e| fail(ChatErrorKind::Internal, e.to_string())));
             Paid { told, usage, attempts }
         };
-        let settled = |told: &serde_json::Value| told.get("refused").is_none();
         let at_most = Charge { account: self.model(), usage: self.model.at_most(request), attempts: 0 };
         let asked = self.recorder.ask_paid(ExchangeKind::Chat, &question, settled, Some(at_most), live).await;
         let recorded = asked.map_err(|error| match error {
@@ -257,20 +287,32 @@ impl RecordedChat {
             ExchangeError::NotRecorded { .. } => fail(ChatErrorKind::NotRecorded, error.to_string()),
             ExchangeError::Store(error) => fail(ChatErrorKind::Internal, error.to_string()),
         })?;
-        let unreadable = |e: serde_json::Error| fail(ChatErrorKind::Internal, format!("stored reply cannot be read: {e}"));
-        if !settled(&recorded.reply) {
-            let Refusal { refused } = serde_json::from_value(recorded.reply).map_err(unreadable)?;
-            let refused = if recorded.live { refused } else { ChatError { attempts: 0, usage: Usage::default(), ..refused } };
-            return Err(refused);
+        self.told(recorded.reply, recorded.live)
+    }
+
+    /// What a reply of the store says.
+    fn told(&self, stored: Value, live: bool) -> Result<Replied, ChatError> {
+        let unreadable = |e: serde_json::Error| ChatError {
+            model: self.model().to_owned(),
+            kind: ChatErrorKind::Internal,
+            detail: format!("stored reply cannot be read: {e}"),
+            raw: None,
+            attempts: 0,
+            usage: Usage::default(),
+        };
+        if stored.get("refused").is_some() {
+            let Refusal { refused } = serde_json::from_value(stored).map_err(unreadable)?;
+            return Err(if live { refused } else { ChatError { attempts: 0, usage: Usage::default(), ..refused } });
         }
-        Ok(Replied { reply: serde_json::from_value(recorded.reply).map_err(unreadable)?, live: recorded.live })
+        Ok(Replied { reply: serde_json::from_value(stored).map_err(unreadable)?, live })
     }
 }
 
-/// A refusal as it is recorded.
+/// A refusal as it is recorded: what the store keeps for a question that a model would not answer.
 #[derive(Serialize, Deserialize)]
-struct Refusal {
-    refused: ChatError,
+pub struct Refusal {
+    /// Why not.
+    pub refused: ChatError,
 }
 
 #[cfg(test)]

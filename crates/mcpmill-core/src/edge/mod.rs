@@ -8,7 +8,9 @@ mod fetch;
 mod mcp;
 mod process;
 
-pub use chat::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish, Format, RecordedChat, Replied, ToolSpec};
+pub use chat::{
+    ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish, Format, PutOff, RecordedChat, Refusal, Replied, ToolSpec,
+};
 pub use embed::{EmbedError, Embedder, RecordedEmbedder, cosine};
 pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Paid, Recorded, Recorder, StoreError, Stored};
 pub use fetch::{Fetch, FetchError, FetchErrorKind, FetchRequest, KeyHeader, Page};

@@ -1,8 +1,20 @@
 //! What became of an input row. Every row of every stage has exactly one.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::record::Usage;
+use crate::{record::Usage, reply::Repair};
+
+/// How often replies to a prompt were repaired by a rule, by prompt and rule (`instruct: code-fence`).
+pub type Repairs = BTreeMap<String, u64>;
+
+/// Counts repairs of one reply to `prompt`.
+pub fn count_repairs(counts: &mut Repairs, prompt: &str, repairs: &[Repair]) {
+    for repair in repairs {
+        *counts.entry(format!("{prompt}: {}", repair.as_str())).or_default() += 1;
+    }
+}
 
 /// The end of one input row in one stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +39,9 @@ pub struct Outcome {
     pub output_tokens: u64,
     /// US dollars.
     pub cost_usd: f64,
+    /// Replies that had to be repaired before they were used; `None` where there are none.
+    #[serde(default)]
+    pub repairs: Option<Repairs>,
 }
 
 impl Outcome {
@@ -43,6 +58,7 @@ impl Outcome {
             input_tokens: 0,
             output_tokens: 0,
             cost_usd: 0.0,
+            repairs: None,
         }
     }
 
@@ -79,6 +95,15 @@ impl Outcome {
         self.output_tokens += usage.output_tokens;
         self.cost_usd += usage.cost;
         self.attempts += attempts;
+        self
+    }
+
+    /// Adds what was repaired.
+    pub fn with_repairs(mut self, repairs: Repairs) -> Self {
+        if !repairs.is_empty() {
+            let counts = self.repairs.get_or_insert_default();
+            repairs.into_iter().for_each(|(rule, count)| *counts.entry(rule).or_default() += count);
+        }
         self
     }
 }

@@ -174,6 +174,19 @@ pub enum Why {
     Exhausted,
 }
 
+/// The text of a reply, without reasoning and tokens that end a turn.
+///
+/// # Errors
+/// The reasoning has no end.
+pub fn text(reply: &str) -> Result<Reading<String>, Refused> {
+    let text = Text::new(reply);
+    let (rest, repairs) = text.without_reasoning()?;
+    if text.is_unended(&repairs, &rest) {
+        return Err(Refused::new(Why::Unended, "the reasoning of the reply has no end"));
+    }
+    Ok(Reading::new(rest.into_owned(), repairs))
+}
+
 /// The one JSON value of a reply.
 ///
 /// # Errors

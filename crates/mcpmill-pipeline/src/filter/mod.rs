@@ -171,5 +171,5 @@ fn done<T: Row>(row: T, (verdicts, meter): (Vec<Verdict>, Meter)) -> Done<T> {
         (None, None) => Outcome { reason: format!("unjudged: {}", undecided.join(", ")), ..Outcome::kept(id) },
     };
     let rows = if outcome.outcome == OutcomeKind::Kept { vec![row] } else { Vec::new() };
-    Done { outcome: outcome.with_usage(meter.usage, meter.attempts), rows, verdicts }
+    Done { outcome: meter.told(outcome), rows, verdicts }
 }

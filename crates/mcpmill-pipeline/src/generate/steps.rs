@@ -65,10 +65,10 @@ pub(super) async fn sample(seed: &Seed, settings: &GenerateSettings, prompts: &G
     match made {
         Ok(sample) => {
             let mut done = Done::kept(seed.id.as_str(), vec![sample]);
-            done.outcome = done.outcome.with_usage(meter.usage, meter.attempts);
+            done.outcome = meter.told(done.outcome);
             done
         }
-        Err(failure) => Done::none(failure.outcome(seed.id.as_str()).with_usage(meter.usage, meter.attempts)),
+        Err(failure) => Done::none(meter.told(failure.outcome(seed.id.as_str()))),
     }
 }
 
@@ -101,8 +101,16 @@ impl Making<'_> {
         self.models.role(prompt.role).clone()
     }
 
-    /// Notes a revision; `by` is the prompt and model, `None` for a step made in code.
+    /// Notes a revision, and by name what had to be repaired for it; `by` is the prompt and model, `None` for a step
+    /// made in code.
     fn note(&mut self, step: &str, by: Option<(&Prompt, &RecordedChat)>, text: &str) {
+        self.revision(step, by, text);
+        for repair in self.meter.untold() {
+            self.revision(&format!("repair:{}", repair.as_str()), None, text);
+        }
+    }
+
+    fn revision(&mut self, step: &str, by: Option<(&Prompt, &RecordedChat)>, text: &str) {
         let parent = self.lineage.last().map(|r| sha256_hex(&r.text));
         self.lineage.push(Revision {
             step: step.into(),

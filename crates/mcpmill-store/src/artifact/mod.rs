@@ -142,6 +142,7 @@ impl Table for Outcome {
             Column::uint("input_tokens"),
             Column::uint("output_tokens"),
             Column::float("cost_usd"),
+            Column::json("repairs"),
         ])
     }
 }

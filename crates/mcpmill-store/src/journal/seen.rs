@@ -112,6 +112,7 @@ mod tests {
             Outcome::failed("c", "broken", "because"),
             Outcome { attempts: 3, cost_usd: 0.25, ..Outcome::kept("d") },
             Outcome::skipped("", "beyond-limit"),
+            Outcome::kept("e").with_repairs([("call: lost-brace".to_owned(), 1)].into()),
             Outcome::dropped("f", "same-server"),
         ];
         let mut seen = Seen::default();
@@ -121,10 +122,10 @@ mod tests {
             assert_eq!(seen.get(&hash), Some((outcome.clone(), i as u64)));
             assert!(!seen.insert(&hash, outcome.clone(), i as u64));
         }
-        assert_eq!((seen.len(), seen.get("another"), seen.reasons.len()), (6, None, 3));
+        assert_eq!((seen.len(), seen.get("another"), seen.reasons.len()), (7, None, 3));
         let mut rows: Vec<u64> = seen.ends().map(|(_, rows)| rows).collect();
         rows.sort_unstable();
-        assert_eq!(rows, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(rows, [0, 1, 2, 3, 4, 5, 6]);
         assert!(size_of::<End>() <= 32);
     }
 }

@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mcpmill_core::{event::Summary, record::Usage};
+use mcpmill_core::{
+    event::Summary,
+    record::{Repairs, Usage},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{RunDirError, stage_info};
@@ -38,6 +41,9 @@ pub struct StageInfo {
     /// Tokens, and `cost` in US dollars.
     #[serde(flatten)]
     pub usage: Usage,
+    /// Replies that were repaired, by prompt and rule.
+    #[serde(default, skip_serializing_if = "Repairs::is_empty")]
+    pub repairs: Repairs,
 }
 
 /// Rows by outcome.
@@ -55,7 +61,7 @@ pub struct OutcomeCounts {
 
 impl StageInfo {
     fn new(stage: &str, fingerprint: &str, summary: &Summary) -> Self {
-        let Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage } = *summary;
+        let Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, ref repairs } = *summary;
         Self {
             stage: stage.to_owned(),
             fingerprint: fingerprint.to_owned(),
@@ -64,6 +70,7 @@ impl StageInfo {
             output_rows,
             repeated,
             usage,
+            repairs: repairs.clone(),
         }
     }
 
@@ -71,7 +78,8 @@ impl StageInfo {
     pub fn summary(&self) -> Summary {
         let OutcomeCounts { kept, dropped, failed, skipped } = self.outcomes;
         let Self { input_rows, output_rows, repeated, usage, .. } = *self;
-        Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage }
+        let repairs = self.repairs.clone();
+        Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, repairs }
     }
 }
 

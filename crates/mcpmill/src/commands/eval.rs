@@ -290,7 +290,7 @@ impl Picker for ByPrompt {
             Err(failure) if !failure.answered => return Err(failure.cause),
             choice => choice.map_err(|failure| failure.cause),
         };
-        Ok((choice, meter.usage, meter.attempts))
+        Ok((choice, meter.usage, meter.attempts, meter.repairs))
     }
 }
 

@@ -3,10 +3,13 @@
 mod anthropic;
 mod openai;
 
+use std::collections::BTreeSet;
+
 use mcpmill_core::{
     account::Price,
     edge::{ChatReply, ChatRequest, Finish, Format},
     record::{Message, ToolCall, Usage},
+    reply::{Encoding, Reading, Repair, arguments},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -149,23 +152,19 @@ impl Read {
             };
             self.calls.clear();
         }
-        let calls = self.calls.into_iter().enumerate().map(|(index, call)| tool_call(index, call));
+        let mut repairs = BTreeSet::new();
+        let calls = self.calls.into_iter().enumerate().map(|(index, call)| tool_call(index, call, &mut repairs));
         let tool_calls = calls.collect::<Result<_, _>>().map_err(Fault::Calls)?;
-        Ok(ChatReply { content: self.content, tool_calls, finish: self.finish, usage, attempts })
+        let repairs = repairs.into_iter().collect();
+        Ok(ChatReply { content: self.content, tool_calls, finish: self.finish, usage, attempts, repairs })
     }
 }
 
-fn tool_call(index: usize, call: WireCall) -> Result<ToolCall, String> {
+fn tool_call(index: usize, call: WireCall, repairs: &mut BTreeSet<Repair>) -> Result<ToolCall, String> {
     let name = call.name;
-    let arguments = match call.arguments {
-        Value::Null => Map::new(),
-        Value::String(text) if text.trim().is_empty() => Map::new(),
-        Value::String(text) => {
-            serde_json::from_str(&text).map_err(|e| format!("arguments of call `{name}` are no JSON object: {e}"))?
-        }
-        Value::Object(map) => map,
-        other => return Err(format!("arguments of call `{name}` are {other}, not an object")),
-    };
+    let read = arguments(&call.arguments, Encoding::Text);
+    let Reading { value: arguments, repairs: more } = read.map_err(|refused| format!("arguments of call `{name}`: {refused}"))?;
+    repairs.extend(more);
     let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{index}"));
     Ok(ToolCall::new(id, mcpmill_core::record::FunctionCall { name, arguments }))
 }
