@@ -69,6 +69,9 @@ pub enum Verb {
         /// Start a new run even when an unfinished one could be continued
         #[arg(long)]
         new: bool,
+        /// Put questions off.
+        #[command(flatten)]
+        batch: Batching,
     },
     /// Find servers in the marketplaces
     Discover {
@@ -82,12 +85,15 @@ pub enum Verb {
     /// Start every server and keep its tools
     Harvest,
     /// Write instructions and calls for the tools
-    Generate,
+    Generate(Batching),
     /// Judge samples or trajectories
     Filter {
         /// function-call (samples) or trajectory (after rollout)
         #[arg(long, value_name = "NAME")]
         chain: String,
+        /// Put questions off.
+        #[command(flatten)]
+        batch: Batching,
     },
     /// Run surviving calls on the live servers, in the cage
     Rollout,
@@ -111,6 +117,12 @@ pub enum Verb {
         #[command(subcommand)]
         what: Cache,
     },
+    /// Hand in the files of --batch, and take their answers
+    Batch {
+        /// What to do with them.
+        #[command(subcommand)]
+        what: Batch,
+    },
     /// Read every declaration, try marketplaces on their saved pages and say what is wrong, offline
     Check,
     /// Explain a setting, stage, prompt, filter chain, marketplace or dataset
@@ -124,6 +136,41 @@ pub enum Verb {
     Doctor,
     /// Remove what a killed run left behind
     Clean,
+}
+
+/// Whether questions are put off.
+#[derive(Clone, Debug, Args)]
+pub struct Batching {
+    /// Write questions to files for a provider's batch API (in the run's folder, or FILE) in place of asking them, and
+    /// stop with exit code 6; `mcpmill batch import` takes the answers, and the same command goes on
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub batch: Option<PathBuf>,
+}
+
+/// What is done with batches.
+#[derive(Debug, Subcommand)]
+pub enum Batch {
+    /// Take answers into the exchange store: a provider's output, or lines {custom_id, content} made anywhere
+    Import {
+        /// Files of answers
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Hand a file in at the endpoint it was written for
+    Submit {
+        /// A file that --batch wrote
+        file: PathBuf,
+    },
+    /// Say how far a batch is
+    Status {
+        /// As `batch submit` said it
+        id: String,
+    },
+    /// Get the answers of a batch and take them in
+    Fetch {
+        /// As `batch submit` said it
+        id: String,
+    },
 }
 
 /// What is done with recorded exchanges.

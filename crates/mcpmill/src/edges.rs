@@ -42,6 +42,7 @@ use mcpmill_pipeline::{
 #[cfg(feature = "local-models")]
 use crate::local::Source;
 use crate::{
+    batch::Desk,
     config::{Config, EndpointModel, LocalModel, Model},
     declarations::Declarations,
     error::{Exit, Failure},
@@ -100,6 +101,42 @@ pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
         }
         Model::Local(local) => Named { name: local::name(local)?, local: true, priced: None, model: model.clone() },
     })
+}
+
+impl Named {
+    /// Its endpoint, `None` for the embedded model.
+    fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
+        match &self.model {
+            Model::Endpoint(endpoint) => {
+                let settings = endpoint_settings(&self.name, endpoint)?;
+                Endpoint::new(settings).map(Some).map_err(|e| Failure::from_error(Exit::Usage, &e))
+            }
+            Model::Local(_) => Ok(None),
+        }
+    }
+}
+
+/// What `--batch` says to the embedded model.
+pub fn embedded(role: Role) -> Failure {
+    Failure::usage(format!("`--batch` puts questions off for an endpoint, and the embedded model plays the role `{role}`"))
+        .hint("leave out `--batch`, or give the role an endpoint: `mcpmill explain config`, `[roles]` and `[models]`")
+}
+
+/// The endpoint that is called `name` in lineage and keys.
+///
+/// # Errors
+/// No model of the settings is.
+pub fn endpoint_named(config: &Config, name: &str) -> Result<Endpoint, Failure> {
+    for (key, model) in &config.models {
+        let Model::Endpoint(endpoint) = model else { continue };
+        // Models that cannot be set up here are not the one that was asked.
+        let made = endpoint_settings(key, endpoint).ok().and_then(|settings| Endpoint::new(settings).ok());
+        if let Some(endpoint) = made.filter(|endpoint| endpoint.model() == name) {
+            return Ok(endpoint);
+        }
+    }
+    Err(Failure::usage(format!("no model of the settings is `{name}`, which was asked"))
+        .hint("use the settings and variables of the run: `config.toml` in its folder, OPENAI_BASE_URL and OPENAI_MODEL"))
 }
 
 /// The credentials of `[secrets]` that the environment holds. One that is not set is left out: its
@@ -184,6 +221,8 @@ pub struct Edges {
     made: tokio::sync::Mutex<HashMap<String, RecordedChat>>,
     prices: Prices,
     events: Option<Events>,
+    /// Where questions are put off with `--batch`.
+    pub desk: Option<Arc<Desk>>,
 }
 
 impl Edges {
@@ -200,7 +239,7 @@ impl Edges {
             assets = assets.with_path(AssetId::MiniLm, &config.embedding.model_dir);
         }
         let (config, made) = (config.clone(), tokio::sync::Mutex::default());
-        Self { config, unsandboxed, offline, assets, made, prices: Prices::default(), events: None }
+        Self { config, unsandboxed, offline, assets, made, prices: Prices::default(), events: None, desk: None }
     }
 
     /// Counts what models cost by `prices`, and tells `events` when a provider is down.
@@ -374,8 +413,15 @@ impl Edges {
         for &role in roles {
             let named = model_of(&self.config, role)?;
             if !made.contains_key(&named.name) {
-                let model = self.chat_model(&named).await?;
-                made.insert(named.name.clone(), RecordedChat::new(model, Arc::clone(recorder)));
+                let recorded = match &self.desk {
+                    Some(desk) => {
+                        let endpoint = Arc::new(named.endpoint()?.ok_or_else(|| embedded(role))?);
+                        RecordedChat::new(endpoint, Arc::clone(recorder))
+                            .putting_off(desk.of(named.endpoint()?.ok_or_else(|| embedded(role))?))
+                    }
+                    None => RecordedChat::new(self.chat_model(&named).await?, Arc::clone(recorder)),
+                };
+                made.insert(named.name.clone(), recorded);
             }
             let recorded = made[&named.name].clone();
             fallback.get_or_insert_with(|| recorded.clone());

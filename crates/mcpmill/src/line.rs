@@ -1,5 +1,6 @@
 //! The line: discover → harvest → generate → filter → rollout → filter → export, as a list of calls.
 
+mod put_off;
 mod surroundings;
 mod visits;
 
@@ -140,6 +141,16 @@ impl Line {
     /// # Errors
     /// The stage before it is not done, or the stage fails.
     pub async fn run_stage(&self, stage: Stage) -> Result<Vec<StageInfo>, Failure> {
+        let Some(desk) = &self.edges.desk else { return self.do_stage(stage).await };
+        desk.begin(stage.folder());
+        let done = Box::pin(self.do_stage(stage)).await;
+        // However the stage ended: what is put off is in a file that can be handed in.
+        let put_off = desk.finish().map_err(|e| Failure::environment(format!("failed to write the batch of `{stage}`: {e}")))?;
+        self.tell_put_off(stage, &put_off)?;
+        done
+    }
+
+    async fn do_stage(&self, stage: Stage) -> Result<Vec<StageInfo>, Failure> {
         match stage {
             Stage::Discover => self.discover().await.map(|i| vec![i]),
             Stage::Harvest => self.harvest().await.map(|i| vec![i]),
@@ -561,7 +572,7 @@ impl From<StageError> for Failure {
             StageError::Budget { .. } => Self::from_error(Exit::Budget, &error)
                 .hint("what was done is saved; the same command with a higher cap in `[budget]` goes on where it stopped"),
             StageError::Waiting { .. } => Self::from_error(Exit::Waiting, &error)
-                .hint("once their answers are in the exchange store (`mcpmill batch import FILE`) the same command goes on"),
+                .hint("hand the files in (`mcpmill batch submit FILE`, or by other means) and take the answers (`mcpmill batch fetch ID`, or `batch import FILE`); then the same command goes on"),
             StageError::Empty { .. } => {
                 Self::from_error(Exit::Failures, &error).hint("`mcpmill doctor` says what is missing on this machine")
             }

@@ -1,5 +1,6 @@
 //! The mcpmill command line.
 
+mod batch;
 mod cli;
 mod commands;
 mod config;

@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -14,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    batch::{Desk, Target},
     cli::{Format, Global},
     config::{Config, Model},
     declarations::Declarations,
@@ -47,6 +49,8 @@ pub struct Setup {
     pub global: Global,
     /// `discover --record`: where pages are saved.
     pub record: Option<PathBuf>,
+    /// `--batch`: where questions are put off.
+    pub batch: Option<Target>,
 }
 
 impl Setup {
@@ -70,7 +74,7 @@ impl Setup {
         } else {
             absolute(&here, &config.exchange_store)
         };
-        Ok(Self { config, declarations: Declarations::load(&here)?, global, record: None })
+        Ok(Self { config, declarations: Declarations::load(&here)?, global, record: None, batch: None })
     }
 }
 
@@ -144,9 +148,14 @@ pub async fn in_run(
         let count = setup.declarations.from_folder.len();
         events.note(format!("{count} declarations of this folder replace or add to the built-in ones"));
     }
-    let Setup { config, declarations, global, record } = setup;
+    let Setup { config, declarations, global, record, batch } = setup;
     let prices = Prices::load(&declarations)?;
-    let edges = Edges::new(&config, global.unsandboxed, global.offline).with_accounts(prices, events.clone());
+    let mut edges = Edges::new(&config, global.unsandboxed, global.offline).with_accounts(prices, events.clone());
+    if let Some(target) = batch {
+        let fail =
+            |e: std::io::Error| Failure::environment(format!("failed to open the batches of `{}`: {e}", run.path().display()));
+        edges.desk = Some(Arc::new(Desk::open(run.path(), target).map_err(fail)?));
+    }
     let datasets = config.export.datasets.clone();
     let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit)?;
     line.record = record;

@@ -145,6 +145,18 @@ impl Chain {
         }
         needs
     }
+
+    /// How many questions the row of a chain may ask one after the other: the most rounds of batches it can need. The
+    /// steps do not wait for each other. `tries` are those of a prompt.
+    pub fn most_rounds(text: &str, tries: impl Fn(&str) -> u32) -> u32 {
+        let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
+        let rounds = steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()).map(|step| match step {
+            Step::SchemaValid { .. } | Step::EmbeddingSimilarity { .. } => 0,
+            Step::ToolInvocation { prompt, verifiers, .. } => tries(&prompt) * verifiers.len() as u32,
+            Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } => tries(&prompt),
+        });
+        rounds.max().unwrap_or_default()
+    }
 }
 
 fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {

@@ -375,6 +375,17 @@ fn only(schema: &Value, parameters: &[String]) -> Value {
 
 /// The roles the prompts of this stage speak to.
 impl GeneratePrompts {
+    /// How many questions a sample may ask one after the other, each with the answer to the one before: the most
+    /// rounds of batches the stage can need.
+    pub fn most_rounds(&self, profile: Profile, evolve: bool) -> u32 {
+        let evolution = match profile {
+            _ if !evolve => 0,
+            Profile::Full => self.evolve.tries,
+            Profile::Small => self.slots.tries + self.weave.tries + self.context.tries,
+        };
+        self.instruct.tries + self.slots.tries + self.weave.tries + evolution + self.call.tries
+    }
+
     /// All prompts, for fingerprints and checks.
     pub fn all(&self) -> [&Prompt; 6] {
         [&self.instruct, &self.slots, &self.weave, &self.context, &self.evolve, &self.call]

@@ -1,5 +1,6 @@
 //! The verbs.
 
+mod batch;
 mod cache;
 mod check;
 mod clean;
@@ -13,8 +14,13 @@ mod wants;
 
 pub use check::ready as check_ready;
 
+use mcpmill_core::edge::Mode;
+use mcpmill_pipeline::models::Role;
+
 use crate::{
-    cli::{Cli, Eval, Verb},
+    batch::Target,
+    cli::{Batching, Cli, Eval, Verb},
+    edges::{embedded, model_of},
     error::Failure,
     run::{Choice, Setup, in_run, stages},
     stage::Stage,
@@ -31,7 +37,8 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
     }
     let setup = Setup::load(cli.global)?;
     match cli.verb {
-        Verb::Run { from, to, new } => {
+        Verb::Run { from, to, new, batch } => {
+            let setup = put_off(setup, batch)?;
             let later = from.is_some_and(|stage| stage > Stage::Discover);
             if new && (later || setup.global.run != "latest") {
                 return Err(Failure::usage("`--new` begins at the first stage of a new run")
@@ -56,8 +63,8 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
         }
         Verb::Discover { record: None, .. } => one(setup, Stage::Discover).await,
         Verb::Harvest => one(setup, Stage::Harvest).await,
-        Verb::Generate => one(setup, Stage::Generate).await,
-        Verb::Filter { chain } => {
+        Verb::Generate(batch) => one(put_off(setup, batch)?, Stage::Generate).await,
+        Verb::Filter { chain, batch } => {
             let stage = match chain.as_str() {
                 "function-call" => Stage::FilterSamples,
                 "trajectory" => Stage::FilterTrajectories,
@@ -66,7 +73,7 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
                         .hint("chains are function-call and trajectory"));
                 }
             };
-            one(setup, stage).await
+            one(put_off(setup, batch)?, stage).await
         }
         Verb::Rollout => one(setup, Stage::Rollout).await,
         Verb::Export => one(setup, Stage::Export).await,
@@ -79,12 +86,28 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
             in_run(setup, Choice::Named, async |line| tools::tools(line, provider, format)).await
         }
         Verb::Cache { what } => cache::cache(&setup, &what).await,
+        Verb::Batch { what } => batch::batch(&setup, &what).await,
         Verb::Check => check::check(&setup),
         Verb::Explain { what } => explain::explain(&setup, &what),
         Verb::Doctor => doctor::doctor(&setup).await,
         Verb::Clean => clean::clean(&setup),
         Verb::Init => Ok(()),
     }
+}
+
+/// The setup with what `--batch` says.
+fn put_off(setup: Setup, Batching { batch }: Batching) -> Result<Setup, Failure> {
+    let Some(file) = batch else { return Ok(setup) };
+    if setup.config.mode == Mode::Replay {
+        return Err(Failure::usage("`--batch` puts questions off, and in replay there are none"));
+    }
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Solver) {
+        if model_of(&setup.config, role)?.local {
+            return Err(embedded(role));
+        }
+    }
+    let batch = if file.as_os_str().is_empty() { Target::Run } else { Target::File(file) };
+    Ok(Setup { batch: Some(batch), ..setup })
 }
 
 async fn one(setup: Setup, stage: Stage) -> Result<(), Failure> {

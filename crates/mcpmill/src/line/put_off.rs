@@ -1,0 +1,47 @@
+//! What `--batch` says at the end of a stage.
+
+use mcpmill_pipeline::filter::Chain;
+
+use super::Line;
+use crate::{batch::PutOffs, edges::model_of, error::Failure, stage::Stage};
+
+impl Line {
+    /// Says how many questions are in which file, and how many rounds may still come.
+    pub(super) fn tell_put_off(&self, stage: Stage, put_off: &PutOffs) -> Result<(), Failure> {
+        for (file, questions) in &put_off.files {
+            self.events.note(format!("{}: {questions} questions wait in {file}", stage.folder()));
+        }
+        if put_off.files.is_empty() {
+            return Ok(());
+        }
+        let left = self.most_rounds(stage)?.saturating_sub(put_off.round);
+        let later: Vec<Stage> = Stage::ALL.into_iter().filter(|later| *later > stage).collect();
+        let mut words = format!("{}: round {}, at most {left} more", stage.folder(), put_off.round);
+        for later in later {
+            let most = self.most_rounds(later)?;
+            if most > 0 {
+                words.push_str(&format!("; {} then needs at most {most}", later.folder()));
+            }
+        }
+        self.events.note(format!("{words} (questions that come back without an answer make one more)"));
+        Ok(())
+    }
+
+    /// The most rounds that a stage may need.
+    fn most_rounds(&self, stage: Stage) -> Result<u32, Failure> {
+        let chain = |id: &str| {
+            let tries = |prompt: &str| self.declarations.prompt(prompt).map_or(1, |prompt| prompt.tries);
+            Ok(Chain::most_rounds(self.declarations.chain(id)?, tries))
+        };
+        match stage {
+            Stage::Generate => {
+                let local = model_of(&self.config, mcpmill_pipeline::models::Role::Generator)?.local;
+                let section = &self.config.generate;
+                Ok(self.generate_prompts()?.most_rounds(section.profile.resolve(local), section.evolve))
+            }
+            Stage::FilterSamples => chain("function-call"),
+            Stage::FilterTrajectories => chain("trajectory"),
+            _ => Ok(0),
+        }
+    }
+}
