@@ -5,5 +5,5 @@ mod model;
 mod records;
 
 pub use edges::{Forgetful, Kept, Pages, Scripted, context, recorder};
-pub use model::ScriptedEndpoint;
+pub use model::{ScriptedEndpoint, batch_line, reply_to};
 pub use records::{sample, server, tool};

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use wiremock::{
     Mock, MockServer, Request, Respond, ResponseTemplate,
-    matchers::{method, path},
+    matchers::{method, path, path_regex},
 };
 
 /// A running stand-in.
@@ -28,6 +28,10 @@ impl ScriptedEndpoint {
         let down = Arc::new(AtomicBool::new(false));
         let rules = Rules { delay, down: Arc::clone(&down) };
         Mock::given(method("POST")).and(path("/v1/chat/completions")).respond_with(rules).mount(&server).await;
+        let batches = Batches::default();
+        for (verb, place) in [("POST", "^/v1/(files|batches)$"), ("GET", "^/v1/(files|batches)/.+$")] {
+            Mock::given(method(verb)).and(path_regex(place)).respond_with(batches.clone()).mount(&server).await;
+        }
         Self { server, down }
     }
 
@@ -58,16 +62,76 @@ impl Respond for Rules {
             return ResponseTemplate::new(503).set_body_string("the stand-in is down");
         }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let content = answer(&body);
-        let message = match body["tools"].as_array() {
-            Some(tools) => json!({ "role": "assistant", "content": null, "tool_calls": [call(&body, tools)] }),
-            None => json!({ "role": "assistant", "content": content }),
-        };
-        let reply = json!({
-            "choices": [{ "finish_reason": "stop", "message": message }],
-            "usage": { "prompt_tokens": request.body.len() / 4, "completion_tokens": content.len() / 4 },
-        });
-        ResponseTemplate::new(200).set_body_json(reply).set_delay(self.delay)
+        ResponseTemplate::new(200).set_body_json(reply_to(&body)).set_delay(self.delay)
+    }
+}
+
+/// What the stand-in replies to a request body; also for who asks it by other means than HTTP.
+pub fn reply_to(body: &Value) -> Value {
+    let content = answer(body);
+    let message = match body["tools"].as_array() {
+        Some(tools) => json!({ "role": "assistant", "content": null, "tool_calls": [call(body, tools)] }),
+        None => json!({ "role": "assistant", "content": content }),
+    };
+    json!({
+        "choices": [{ "finish_reason": "stop", "message": message }],
+        "usage": { "prompt_tokens": body.to_string().len() / 4, "completion_tokens": content.len() / 4 },
+    })
+}
+
+/// The line of a batch's output that answers a line of its input, in OpenAI's shape.
+pub fn batch_line(line: &str) -> String {
+    let question: Value = serde_json::from_str(line).unwrap_or_default();
+    let response = json!({ "status_code": 200, "request_id": "r", "body": reply_to(&question["body"]) });
+    json!({ "id": "b", "custom_id": question["custom_id"], "response": response, "error": null }).to_string()
+}
+
+/// OpenAI's files and batches on loopback, in so far as a batch needs them. A batch is in progress the first time it is
+/// looked at, and done the second time.
+#[derive(Clone, Default)]
+struct Batches(Arc<Mutex<BatchState>>);
+
+#[derive(Default)]
+struct BatchState {
+    files: Vec<String>,
+    looks: usize,
+}
+
+impl Respond for Batches {
+    fn respond(&self, request: &Request) -> ResponseTemplate {
+        let mut state = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let place = request.url.path().trim_start_matches("/v1/");
+        let reply = |value: Value| ResponseTemplate::new(200).set_body_json(value);
+        let number = |id: &str| id.rsplit('-').next().and_then(|n| n.parse::<usize>().ok());
+        match (request.method.as_str(), place.split('/').collect::<Vec<_>>().as_slice()) {
+            ("POST", ["files"]) => {
+                let form = String::from_utf8_lossy(&request.body);
+                let lines: Vec<&str> = form.lines().filter(|line| line.starts_with('{')).collect();
+                state.files.push(lines.join("\n"));
+                reply(json!({ "id": format!("file-{}", state.files.len()), "purpose": "batch" }))
+            }
+            ("POST", ["batches"]) => {
+                let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+                let file = body["input_file_id"].as_str().and_then(number);
+                file.map_or_else(
+                    || ResponseTemplate::new(400),
+                    |file| reply(json!({ "id": format!("batch-{file}"), "status": "validating" })),
+                )
+            }
+            ("GET", ["batches", id]) => {
+                state.looks += 1;
+                let total = number(id).and_then(|n| state.files.get(n - 1)).map_or(0, |file| file.lines().count());
+                let output = (state.looks > 1).then(|| id.replace("batch", "file"));
+                let status = if output.is_some() { "completed" } else { "in_progress" };
+                reply(json!({ "id": id, "status": status, "output_file_id": output, "request_counts": { "total": total } }))
+            }
+            ("GET", ["files", id, "content"]) => match number(id).and_then(|n| state.files.get(n - 1)) {
+                Some(file) => ResponseTemplate::new(200)
+                    .set_body_string(file.lines().map(|line| batch_line(line) + "\n").collect::<String>()),
+                None => ResponseTemplate::new(404),
+            },
+            _ => ResponseTemplate::new(404),
+        }
     }
 }
 

@@ -143,8 +143,8 @@ pub enum Verb {
 pub struct Batching {
     /// Write questions to files for a provider's batch API (in the run's folder, or FILE) in place of asking them, and
     /// stop with exit code 6; `mcpmill batch import` takes the answers, and the same command goes on
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    pub batch: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub batch: Option<Option<PathBuf>>,
 }
 
 /// What is done with batches.

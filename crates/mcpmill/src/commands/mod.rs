@@ -106,8 +106,7 @@ fn put_off(setup: Setup, Batching { batch }: Batching) -> Result<Setup, Failure>
             return Err(embedded(role));
         }
     }
-    let batch = if file.as_os_str().is_empty() { Target::Run } else { Target::File(file) };
-    Ok(Setup { batch: Some(batch), ..setup })
+    Ok(Setup { batch: Some(file.map_or(Target::Run, Target::File)), ..setup })
 }
 
 async fn one(setup: Setup, stage: Stage) -> Result<(), Failure> {
