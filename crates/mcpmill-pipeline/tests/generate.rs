@@ -209,3 +209,36 @@ async fn several_requests_of_one_call_are_divided_among_the_samples() {
     texts.sort();
     assert_eq!(texts, ["Weather in Bergamo tomorrow, please.", "Will it rain in Bergamo today?"]);
 }
+
+#[tokio::test]
+async fn what_was_repaired_is_named_in_lineage_and_counted() {
+    let fenced = |request: &ChatRequest| {
+        let plain = usual(request)?;
+        Some(match request.prompt_kind.as_str() {
+            "instruct" => format!("<think>Which city?</think>\n```json\n{plain}\n```"),
+            "slots" => plain.replace('"', "'"),
+            _ => plain,
+        })
+    };
+    let settings = settings(Profile::Full, false);
+    let (repaired, _) = make(city(), &settings, fenced).await;
+    let (plain, _) = make(city(), &settings, usual).await;
+    let (repaired_row, plain_row) = (&repaired.rows[0], &plain.rows[0]);
+    assert_eq!(steps(plain_row), ["instruct", "call"]);
+    assert_eq!(steps(repaired_row), ["instruct", "repair:reasoning", "repair:code-fence", "call", "repair:single-quotes"]);
+    assert!(repaired_row.lineage[1].model.is_none() && repaired_row.lineage[1].text == repaired_row.lineage[0].text);
+    assert_eq!((&repaired_row.messages, &repaired_row.id), (&plain_row.messages, &plain_row.id));
+    let counts = json!({"instruct: code-fence": 1, "instruct: reasoning": 1, "slots: single-quotes": 1});
+    assert_eq!((json!(repaired.outcome.repairs), plain.outcome.repairs), (counts, None));
+}
+
+#[tokio::test]
+async fn what_cannot_be_repaired_fails_with_its_raw_text() {
+    let two = |request: &ChatRequest| match request.prompt_kind.as_str() {
+        "instruct" => Some("{\"requests\": [\"a\"]} or {\"requests\": [\"b\"]}".to_owned()),
+        _ => usual(request),
+    };
+    let (done, _) = make(city(), &settings(Profile::Full, false), two).await;
+    assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Failed, "instruct: unusable-reply"));
+    assert!(done.outcome.cause.unwrap().contains("several JSON values") && done.outcome.raw.unwrap().contains(" or "));
+}

@@ -416,8 +416,8 @@ impl Edges {
                 let recorded = match &self.desk {
                     Some(desk) => {
                         let endpoint = Arc::new(named.endpoint()?.ok_or_else(|| embedded(role))?);
-                        RecordedChat::new(endpoint, Arc::clone(recorder))
-                            .putting_off(desk.of(named.endpoint()?.ok_or_else(|| embedded(role))?))
+                        let put_off = desk.of(Arc::clone(&endpoint));
+                        RecordedChat::new(endpoint, Arc::clone(recorder)).putting_off(put_off)
                     }
                     None => RecordedChat::new(self.chat_model(&named).await?, Arc::clone(recorder)),
                 };

@@ -133,7 +133,8 @@ impl<'a> Tagged<'a> {
         loop {
             calls.extend(self.some(close)?);
             self.space()?;
-            if !(self.parser.takes(";") || self.parser.takes(",")) && !matches!(self.parser.peek(), Some(b'{')) {
+            let goes_on = self.parser.takes(";") || self.parser.takes(",") || self.parser.peek() == Some(b'{');
+            if !goes_on {
                 break;
             }
             self.space()?;
@@ -365,8 +366,11 @@ pub(super) fn pythonic(text: &str, fuel: &Fuel, tools: Offered<'_>) -> Result<Op
     Ok(Some(calls).filter(|calls| offered && !calls.is_empty()))
 }
 
+/// A call by its name, whoever is called.
+type Written = (String, Map<String, Value>);
+
 /// One call or a list of calls as in a program, `None` when it is none.
-fn program(parser: &mut Parser<'_>) -> Result<Option<Vec<(String, Map<String, Value>)>>, Refused> {
+fn program(parser: &mut Parser<'_>) -> Result<Option<Vec<Written>>, Refused> {
     let start = parser.at;
     let read = (|| {
         if !parser.takes("[") {
@@ -396,7 +400,7 @@ fn program(parser: &mut Parser<'_>) -> Result<Option<Vec<(String, Map<String, Va
     }
 }
 
-fn function_call(parser: &mut Parser<'_>) -> Result<(String, Map<String, Value>), Fault> {
+fn function_call(parser: &mut Parser<'_>) -> Result<Written, Fault> {
     let no = || Fault::Broken(String::new());
     let printed = parser.takes("print(");
     parser.takes("default_api.");

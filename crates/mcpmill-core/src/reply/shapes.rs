@@ -121,7 +121,8 @@ impl<'a> Offered<'a> {
             (None, _) if sure => &Value::Null,
             (None, _) => return Ok(None),
         };
-        if !sure && !(written.is_object() || written.is_string() || written.is_null()) {
+        let may_be = written.is_object() || written.is_string() || written.is_null();
+        if !(sure || may_be) {
             return Ok(None);
         }
         let tool = self.known(name)?;

@@ -1,7 +1,7 @@
 //! Where questions are put off: each is written once to the file of its model.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -42,7 +42,7 @@ struct State {
     named: u32,
     /// By file the questions that wait in it and were asked for just now.
     asked: BTreeMap<String, u64>,
-    seen: HashMap<String, ()>,
+    seen: HashSet<String>,
 }
 
 /// The two files that belong together, while they are written.
@@ -108,7 +108,7 @@ impl Desk {
     }
 
     /// What takes the questions to `endpoint`.
-    pub fn of(self: &Arc<Self>, endpoint: Endpoint) -> Arc<PutOff> {
+    pub fn of(self: &Arc<Self>, endpoint: Arc<Endpoint>) -> Arc<PutOff> {
         let desk = Arc::clone(self);
         Arc::new(move |key: &str, request: &ChatRequest| desk.take(&endpoint, key, request))
     }
@@ -146,7 +146,7 @@ impl Desk {
             Some(file) => file.clone(),
             None => self.write(&mut state, endpoint, key, request)?,
         };
-        if state.seen.insert(key.to_owned(), ()).is_none() {
+        if state.seen.insert(key.to_owned()) {
             *state.asked.entry(file.clone()).or_default() += 1;
         }
         Ok(format!("its question is in `{file}`"))
@@ -244,8 +244,8 @@ mod tests {
         *,
     };
 
-    fn endpoint(model: &str) -> Endpoint {
-        Endpoint::new(EndpointSettings {
+    fn endpoint(model: &str) -> Arc<Endpoint> {
+        let made = Endpoint::new(EndpointSettings {
             base_url: "http://127.0.0.1:9/v1".into(),
             model: model.into(),
             key: None,
@@ -257,8 +257,8 @@ mod tests {
             price_output: 0.0,
             extra: Map::new(),
             tool_schema: None,
-        })
-        .unwrap()
+        });
+        Arc::new(made.unwrap())
     }
 
     fn request(text: &str) -> ChatRequest {

@@ -108,6 +108,9 @@ pub async fn import(config: &Config, files: &[PathBuf]) -> Result<Imported, Fail
     Ok(taking.done)
 }
 
+/// A line, and the answer it is or why it is none.
+type Line = (String, Result<BatchAnswer, String>);
+
 /// The lines of a file of answers.
 struct Answers<'a> {
     path: &'a Path,
@@ -121,7 +124,7 @@ impl<'a> Answers<'a> {
     }
 
     /// The next line that is not empty, and what it says.
-    fn next(&mut self) -> Result<Option<(String, Result<BatchAnswer, String>)>, Failure> {
+    fn next(&mut self) -> Result<Option<Line>, Failure> {
         loop {
             let mut line = Vec::new();
             let read = self.reader.by_ref().take(LONGEST).read_until(b'\n', &mut line);
