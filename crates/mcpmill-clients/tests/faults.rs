@@ -25,7 +25,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-const PRICE: Price = Price { input: 1.0, output: 2.0, cached: None, reasoning: None };
+const PRICE: Price = Price { input: 1.0, output: 2.0, cached: None, reasoning: None, batch: None };
 const RETRIES: usize = 8;
 
 /// What the endpoint does with a request.

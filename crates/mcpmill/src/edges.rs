@@ -105,10 +105,10 @@ pub fn model_of(config: &Config, role: Role) -> Result<Named, Failure> {
 
 impl Named {
     /// Its endpoint, `None` for the embedded model.
-    fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
+    fn endpoint(&self, prices: &Prices) -> Result<Option<Endpoint>, Failure> {
         match &self.model {
             Model::Endpoint(endpoint) => {
-                let settings = endpoint_settings(&self.name, endpoint)?;
+                let settings = priced_settings(&self.name, endpoint, prices)?;
                 Endpoint::new(settings).map(Some).map_err(|e| Failure::from_error(Exit::Usage, &e))
             }
             Model::Local(_) => Ok(None),
@@ -126,11 +126,11 @@ pub fn embedded(role: Role) -> Failure {
 ///
 /// # Errors
 /// No model of the settings is.
-pub fn endpoint_named(config: &Config, name: &str) -> Result<Endpoint, Failure> {
+pub fn endpoint_named(config: &Config, prices: &Prices, name: &str) -> Result<Endpoint, Failure> {
     for (key, model) in &config.models {
         let Model::Endpoint(endpoint) = model else { continue };
         // Models that cannot be set up here are not the one that was asked.
-        let made = endpoint_settings(key, endpoint).ok().and_then(|settings| Endpoint::new(settings).ok());
+        let made = priced_settings(key, endpoint, prices).ok().and_then(|settings| Endpoint::new(settings).ok());
         if let Some(endpoint) = made.filter(|endpoint| endpoint.model() == name) {
             return Ok(endpoint);
         }
@@ -165,6 +165,13 @@ pub fn is_variable(text: &str) -> bool {
 /// The value of a variable that is set and not empty.
 pub fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The settings of an endpoint, with the listed price where it has none of its own.
+fn priced_settings(name: &str, endpoint: &EndpointModel, prices: &Prices) -> Result<EndpointSettings, Failure> {
+    let mut settings = endpoint_settings(name, endpoint)?;
+    settings.price = settings.price.or_else(|| Some(prices.find(&settings.model)?.price));
+    Ok(settings)
 }
 
 fn endpoint_settings(name: &str, endpoint: &EndpointModel) -> Result<EndpointSettings, Failure> {
@@ -415,7 +422,7 @@ impl Edges {
             if !made.contains_key(&named.name) {
                 let recorded = match &self.desk {
                     Some(desk) => {
-                        let endpoint = Arc::new(named.endpoint()?.ok_or_else(|| embedded(role))?);
+                        let endpoint = Arc::new(named.endpoint(&self.prices)?.ok_or_else(|| embedded(role))?);
                         let put_off = desk.of(Arc::clone(&endpoint));
                         RecordedChat::new(endpoint, Arc::clone(recorder)).putting_off(put_off)
                     }
@@ -437,8 +444,7 @@ impl Edges {
         }
         match &named.model {
             Model::Endpoint(endpoint) => {
-                let mut settings = endpoint_settings(&named.name, endpoint)?;
-                settings.price = settings.price.or_else(|| Some(self.prices.find(&settings.model)?.price));
+                let settings = priced_settings(&named.name, endpoint, &self.prices)?;
                 let endpoint = Endpoint::new(settings).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
                 Ok(match self.events.clone() {
                     Some(events) => Arc::new(endpoint.with_notes(Arc::new(move |text| events.note(text)))),

@@ -28,6 +28,7 @@ struct Entry {
     output: f64,
     cached: Option<f64>,
     reasoning: Option<f64>,
+    batch: Option<f64>,
     as_of: String,
     source: String,
 }
@@ -65,8 +66,8 @@ impl Prices {
         let entry =
             |name: &str| self.models.get(name).or_else(|| self.models.iter().find(|(key, _)| normal(key) == name).map(|e| e.1));
         let entry = names.into_iter().filter(|name| !name.is_empty()).find_map(entry)?;
-        let Entry { input, output, cached, reasoning, .. } = *entry;
-        Some(Listed { price: Price { input, output, cached, reasoning }, as_of: entry.as_of.clone() })
+        let Entry { input, output, cached, reasoning, batch, .. } = *entry;
+        Some(Listed { price: Price { input, output, cached, reasoning, batch }, as_of: entry.as_of.clone() })
     }
 }
 
@@ -77,7 +78,8 @@ pub fn faults(text: &str) -> Vec<String> {
         Err(e) => return vec![e.message().to_owned()],
     };
     let faults = prices.models.iter().flat_map(|(name, entry)| {
-        let price = Price { input: entry.input, output: entry.output, cached: entry.cached, reasoning: entry.reasoning };
+        let Entry { input, output, cached, reasoning, batch, .. } = *entry;
+        let price = Price { input, output, cached, reasoning, batch };
         let date = (!is_date(&entry.as_of)).then(|| format!("`as_of` is `{}`, not a day like 2025-06-01", entry.as_of));
         let source = entry.source.trim().is_empty().then(|| "`source` is empty".to_owned());
         let found: Vec<String> = fault(&price).into_iter().chain(date).chain(source).collect();
@@ -91,7 +93,8 @@ pub fn fault(price: &Price) -> Option<String> {
     let rates =
         [("input", Some(price.input)), ("output", Some(price.output)), ("cached", price.cached), ("reasoning", price.reasoning)];
     let wrong = rates.into_iter().find(|(_, rate)| rate.is_some_and(|rate| !(0.0..=DEAREST).contains(&rate)));
-    wrong.map(|(name, rate)| format!("`{name}` is {}, not between 0 and {DEAREST}", rate.unwrap_or_default()))
+    let share = price.batch.filter(|share| !(0.0..=1.0).contains(share)).map(|share| format!("`batch` is {share}, no share"));
+    wrong.map(|(name, rate)| format!("`{name}` is {}, not between 0 and {DEAREST}", rate.unwrap_or_default())).or(share)
 }
 
 /// Routers write points where makers write dashes.

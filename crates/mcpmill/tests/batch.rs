@@ -18,7 +18,7 @@ use mcpmill_testkit::{ScriptedEndpoint, batch_line};
 use serde_json::{Value, json};
 
 const SERVERS: [&str; 2] = ["memory", "calculator"];
-const PRICED: [&str; 2] = ["--set", "models.openai.price_input=10"];
+const PRICED: [&str; 2] = ["--set", "models.openai.price={ input = 10.0, output = 0.0 }"];
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -235,7 +235,7 @@ impl Output {
 mod tests {
     use std::time::Duration;
 
-    use mcpmill_clients::chat::EndpointSettings;
+    use mcpmill_clients::chat::{EndpointSettings, Sampling};
     use mcpmill_core::{edge::Format, record::Message};
     use serde_json::{Map, Value};
 
@@ -248,13 +248,16 @@ mod tests {
         let made = Endpoint::new(EndpointSettings {
             base_url: "http://127.0.0.1:9/v1".into(),
             model: model.into(),
+            api: None,
             key: None,
             concurrency: 1,
             requests_per_minute: None,
+            tokens_per_minute: None,
             retries: 0,
             timeout: Duration::from_secs(1),
-            price_input: 0.0,
-            price_output: 0.0,
+            give_up_after: Duration::from_secs(1),
+            price: None,
+            sampling: Sampling::default(),
             extra: Map::new(),
             tool_schema: None,
         });

@@ -22,6 +22,7 @@ use crate::{
     config::Config,
     edges::endpoint_named,
     error::{Exit, Failure},
+    prices::Prices,
 };
 
 /// Bytes of a line of answers.
@@ -85,7 +86,7 @@ fn listed(some: &[String], of: u64) -> String {
 /// # Errors
 /// A file cannot be read, the store cannot be written, or no model of the settings is the one that was asked. What was
 /// taken in before stays.
-pub async fn import(config: &Config, files: &[PathBuf]) -> Result<Imported, Failure> {
+pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Result<Imported, Failure> {
     let mut keys = HashSet::new();
     for file in files {
         let mut answers = Answers::open(file)?;
@@ -95,7 +96,7 @@ pub async fn import(config: &Config, files: &[PathBuf]) -> Result<Imported, Fail
     }
     let index = Index::read(&config.runs_dir, &keys)
         .map_err(|e| Failure::environment(format!("failed to look for questions in `{}`: {e}", config.runs_dir.display())))?;
-    let mut taking = Taking { config, index, runs: HashMap::new(), endpoints: HashMap::new(), done: Imported::default() };
+    let mut taking = Taking { config, prices, index, runs: HashMap::new(), endpoints: HashMap::new(), done: Imported::default() };
     for file in files {
         let mut answers = Answers::open(file)?;
         while let Some((line, answer)) = answers.next()? {
@@ -146,6 +147,7 @@ fn unread(file: &Path, e: &io::Error) -> Failure {
 
 struct Taking<'a> {
     config: &'a Config,
+    prices: &'a Prices,
     index: Index,
     runs: HashMap<PathBuf, (SqliteExchanges, Returns)>,
     endpoints: HashMap<String, Endpoint>,
@@ -264,7 +266,7 @@ impl Taking<'_> {
 
     fn endpoint(&mut self, model: &str) -> Result<&Endpoint, Failure> {
         if !self.endpoints.contains_key(model) {
-            self.endpoints.insert(model.to_owned(), endpoint_named(self.config, model)?);
+            self.endpoints.insert(model.to_owned(), endpoint_named(self.config, self.prices, model)?);
         }
         Ok(&self.endpoints[model])
     }

@@ -15,6 +15,7 @@ use crate::{
     cli::{Batch, Format},
     edges::endpoint_named,
     error::{Exit, Failure},
+    prices::Prices,
     run::Setup,
 };
 
@@ -32,7 +33,7 @@ pub async fn batch(setup: &Setup, what: &Batch) -> Result<(), Failure> {
 }
 
 async fn take(setup: &Setup, files: &[PathBuf]) -> Result<(), Failure> {
-    let done = Box::pin(import(&setup.config, files)).await?;
+    let done = Box::pin(import(&setup.config, &Prices::load(&setup.declarations)?, files)).await?;
     if setup.global.format == Format::Json {
         println!("{}", json!(done));
     } else {
@@ -57,7 +58,10 @@ async fn submit(setup: &Setup, file: &Path) -> Result<(), Failure> {
         ))
         .hint("`batch submit` names a file that `--batch` wrote"));
     };
-    let id = endpoint_named(&setup.config, model)?.submit_batch(file).await.map_err(|e| provider(&e))?;
+    let id = endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, model)?
+        .submit_batch(file)
+        .await
+        .map_err(|e| provider(&e))?;
     let batch = Submitted { id: id.clone(), model: model.clone(), file: file.display().to_string() };
     for (run, _) in &places {
         submitted(run, &batch)
@@ -93,7 +97,7 @@ fn known(setup: &Setup, id: &str) -> Result<(PathBuf, Endpoint), Failure> {
             Failure::usage(format!("no run has handed in a batch `{id}`")).hint("`mcpmill batch submit FILE` says the id")
         );
     };
-    Ok((run, endpoint_named(&setup.config, &batch.model)?))
+    Ok((run, endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, &batch.model)?))
 }
 
 async fn status(setup: &Setup, id: &str) -> Result<(), Failure> {
