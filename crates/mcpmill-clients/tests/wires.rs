@@ -40,7 +40,7 @@ fn settings(server: &MockServer, api: Option<Api>) -> EndpointSettings {
         retries: 2,
         timeout: Duration::from_secs(5),
         give_up_after: Duration::from_secs(10),
-        price: Some(Price { input: 1.0, output: 2.0, cached: Some(0.1), reasoning: None }),
+        price: Some(Price { input: 1.0, output: 2.0, cached: Some(0.1), reasoning: None, batch: None }),
         sampling: Sampling::default(),
         extra: serde_json::Map::new(),
         tool_schema: None,
