@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    ops::AddAssign,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -73,11 +74,64 @@ impl Accounts {
         self.of(at_most).cut_off += 1;
     }
 
+    /// Counts a reply that came from the store.
+    pub fn stored(&mut self, account: &str) {
+        self.by_name.entry(account.to_owned()).or_default().stored += 1;
+    }
+
+    /// Adds what other accounts count.
+    pub fn add(&mut self, others: &Self) {
+        for (name, other) in &others.by_name {
+            *self.by_name.entry(name.clone()).or_default() += *other;
+        }
+    }
+
+    /// What these accounts count beyond `earlier` ones of the same run.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let grown = |(name, now): (&String, &Account)| {
+            let grown = now.since(earlier.by_name.get(name)?);
+            (grown != Account::default()).then(|| (name.clone(), grown))
+        };
+        let new = |name: &String| !earlier.by_name.contains_key(name);
+        let added = self.by_name.iter().filter(|(name, _)| new(name)).map(|(name, account)| (name.clone(), *account));
+        Self { by_name: self.by_name.iter().filter_map(grown).chain(added).collect() }
+    }
+
+    /// Whether nothing was asked.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
     /// Tokens and money of all accounts.
     pub fn usage(&self) -> Usage {
         let mut all = Usage::default();
         self.by_name.values().for_each(|account| all += account.usage);
         all
+    }
+}
+
+impl Account {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            answered: self.answered.saturating_sub(earlier.answered),
+            failed: self.failed.saturating_sub(earlier.failed),
+            retried: self.retried.saturating_sub(earlier.retried),
+            cut_off: self.cut_off.saturating_sub(earlier.cut_off),
+            stored: self.stored.saturating_sub(earlier.stored),
+            usage: self.usage.since(&earlier.usage),
+        }
+    }
+}
+
+impl AddAssign for Account {
+    fn add_assign(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.retried += other.retried;
+        self.cut_off += other.cut_off;
+        self.stored += other.stored;
+        self.usage += other.usage;
     }
 }
 
@@ -310,6 +364,21 @@ mod tests {
         assert!((price.of(&used) - (1.2 + 0.2 + 0.8)).abs() < 1e-9);
         assert!((price.at_most(1_000_000, 100_000) - 2.8).abs() < 1e-9);
         assert!(price.of(&used) <= price.at_most(used.input_tokens, used.output_tokens));
+    }
+
+    #[test]
+    fn accounts_grow_by_what_was_added() {
+        let mut first = Accounts::default();
+        first.answered(&Charge { account: "a", usage: usage(0.5, 3), attempts: 2 });
+        let mut both = first.clone();
+        let mut more = Accounts::default();
+        more.failed(&Charge { account: "a", usage: usage(0.25, 1), attempts: 1 });
+        more.cut_off(&Charge { account: "b", usage: usage(1.0, 9), attempts: 0 });
+        more.stored("b");
+        both.add(&more);
+        assert_eq!(both.since(&first), more);
+        assert!(both.since(&both).is_empty());
+        assert_eq!((both.usage().cost, both.by_name["a"].retried), (1.75, 1));
     }
 
     #[tokio::test]

@@ -92,6 +92,12 @@ pub trait Exchanges: Send + Sync {
     /// The stored exchange of this key: this run's own, else the newest of other runs. Short; may block.
     fn get(&self, key: &str) -> Result<Option<Stored>, StoreError>;
 
+    /// Notes that the stored exchange of this key was given to the run in place of a call: it is one of the run's from
+    /// then on, and counts as stored.
+    async fn reuse(&self, _key: &str, _account: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Notes that a request is about to be sent, with what it may use at most. When the same run noted it before and
     /// no answer came, a kill lies between: the call counts as a repeated one, and the cut-off one at its most.
     async fn begin(&self, key: &str, at_most: &Charge<'_>) -> Result<(), StoreError>;
@@ -102,6 +108,13 @@ pub trait Exchanges: Send + Sync {
 
     /// Adds what a request used that ended without a reply to the run's accounts, and forgets its note.
     async fn abandon(&self, key: &str, used: &Charge<'_>) -> Result<(), StoreError>;
+
+    /// Counts every call of the run that is noted and unanswered as cut off, at its most: for when nobody works for the
+    /// run, before its first call and after its last. The notes stay, so that such a call counts as repeated when it is
+    /// made again.
+    async fn cut_off(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// How often `begin` found a note, over all processes that worked for this run.
     fn repeated(&self) -> Result<u64, StoreError>;
@@ -197,6 +210,14 @@ impl Recorder {
         self.budget.as_ref()?.reached()
     }
 
+    /// Counts the calls that nobody waits for any more as cut off; for when all work has ended.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub async fn cut_off(&self) -> Result<(), StoreError> {
+        self.store.cut_off().await
+    }
+
     /// What the run has used so far, by account.
     ///
     /// # Errors
@@ -275,6 +296,7 @@ impl Recorder {
         let _turn = flight.turn.lock().await;
         match self.store.get(&key)? {
             Some(stored) if self.serves(kind, &stored, settled) => {
+                self.store.reuse(&key, at_most.map_or(kind.as_str(), |at_most| at_most.account)).await?;
                 return Ok(Recorded { reply: stored.exchange.reply, live: false });
             }
             _ if self.mode == Mode::Replay => return Err(ExchangeError::NotRecorded { kind, key }),
@@ -362,6 +384,11 @@ pub(crate) mod tests {
         fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
             let own = self.own.lock().unwrap().iter().any(|k| k == key);
             Ok(self.kept.lock().unwrap().get(key).map(|e| Stored { exchange: e.clone(), own }))
+        }
+
+        async fn reuse(&self, _: &str, account: &str) -> Result<(), StoreError> {
+            self.accounts.lock().unwrap().stored(account);
+            Ok(())
         }
 
         async fn begin(&self, key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
@@ -493,6 +520,7 @@ pub(crate) mod tests {
         assert!(recorder.exhausted().is_some() && !ask(3, false).await.unwrap().live, "what is stored is free");
         let account = store.accounts().unwrap().by_name["m"];
         assert_eq!((account.answered, account.failed, account.retried, account.usage.cost), (2, 1, 3, 0.75));
+        assert_eq!(account.stored, 2);
     }
 
     #[tokio::test]

@@ -29,3 +29,17 @@ impl AddAssign for Usage {
         self.cost += other.cost;
     }
 }
+
+impl Usage {
+    /// What is used beyond `earlier` of the same count.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.saturating_sub(earlier.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(earlier.output_tokens),
+            cached_tokens: self.cached_tokens.saturating_sub(earlier.cached_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_sub(earlier.reasoning_tokens),
+            cost: (self.cost - earlier.cost).max(0.0),
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -108,6 +109,7 @@ impl Iterator for Lines {
 pub struct ExchangeFile {
     path: PathBuf,
     exchanges: HashMap<String, Exchange>,
+    accounts: Mutex<Accounts>,
 }
 
 impl ExchangeFile {
@@ -117,7 +119,7 @@ impl ExchangeFile {
     /// A line is no exchange, its key is not that of its request, or the file is beyond `limits`.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, ExchangesError> {
         let keyed = read(path, limits)?.map(|exchange| exchange.map(|e| (e.key.clone(), e)));
-        Ok(Self { path: path.to_owned(), exchanges: keyed.collect::<Result<_, _>>()? })
+        Ok(Self { path: path.to_owned(), exchanges: keyed.collect::<Result<_, _>>()?, accounts: Mutex::default() })
     }
 
     /// Exchanges in the file.
@@ -137,6 +139,11 @@ impl Exchanges for ExchangeFile {
         Ok(self.exchanges.get(key).map(|exchange| Stored { exchange: exchange.clone(), own: false }))
     }
 
+    async fn reuse(&self, _key: &str, account: &str) -> Result<(), StoreError> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).stored(account);
+        Ok(())
+    }
+
     async fn begin(&self, _key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
         Ok(())
     }
@@ -145,9 +152,9 @@ impl Exchanges for ExchangeFile {
         Ok(0)
     }
 
-    /// None: nothing is asked.
+    /// Those of this process: nothing but stored replies, as nobody is asked.
     fn accounts(&self) -> Result<Accounts, StoreError> {
-        Ok(Accounts::default())
+        Ok(self.accounts.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     async fn put(&self, exchange: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {

@@ -3,7 +3,10 @@
 
 mod export;
 mod pack;
+mod prune;
 mod sqlite;
+mod tables;
+mod writer;
 
 use std::{
     io,
@@ -14,6 +17,7 @@ use mcpmill_core::edge::{ExchangeKind, StoreError};
 use thiserror::Error;
 
 pub use export::{ExchangeFile, Limits};
+pub use prune::Pruned;
 pub use sqlite::{Check, Imported, KindStats, SqliteExchanges};
 
 /// Which exchanges to write out.

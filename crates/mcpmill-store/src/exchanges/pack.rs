@@ -1,18 +1,46 @@
 //! Bodies as they lie in the store: JSON text, compressed.
 
-use std::io::Read;
+use std::{cell::RefCell, io::Read};
 
-use mcpmill_core::edge::ExchangeKind;
+use mcpmill_core::edge::{Exchange, ExchangeKind};
 use serde_json::Value;
+use zstd::bulk::Compressor;
 
 use super::ExchangesErrorKind;
 
 /// Bytes one body may have unpacked; a store handed over by somebody else must not fill memory.
 const BODY_BYTES: u64 = 256 << 20;
 
+/// Bodies are a few kilobytes: higher levels cost much more time and save little.
+const LEVEL: i32 = 1;
+
+/// An exchange as it is written.
+pub(super) struct Packed {
+    pub key: String,
+    pub kind: ExchangeKind,
+    pub request: Vec<u8>,
+    pub reply: Vec<u8>,
+}
+
+impl Packed {
+    pub(super) fn of(exchange: &Exchange) -> Result<Self, ExchangesErrorKind> {
+        let (request, reply) = (pack(&exchange.request)?, pack(&exchange.reply)?);
+        Ok(Self { key: exchange.key.clone(), kind: exchange.kind, request, reply })
+    }
+}
+
 /// The compressed text of a body.
-pub(super) fn pack(body: &Value) -> Result<Vec<u8>, ExchangesErrorKind> {
-    Ok(zstd::encode_all(body.to_string().as_bytes(), 3)?)
+fn pack(body: &Value) -> Result<Vec<u8>, ExchangesErrorKind> {
+    // Setting up a compressor takes longer than its work on one body.
+    thread_local!(static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) });
+    let text = body.to_string();
+    COMPRESSOR.with_borrow_mut(|kept| {
+        let compressor = match kept {
+            Some(compressor) => compressor,
+            none => none.insert(Compressor::new(LEVEL)?),
+        };
+        Ok(compressor.compress(text.as_bytes())?)
+    })
 }
 
 /// The body of key `key` again.

@@ -4,49 +4,34 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
 };
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    account::{Accounts, Charge},
+    account::{Account, Accounts, Charge},
     edge::{Exchange, ExchangeKind, Exchanges, StoreError, Stored},
 };
-use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 
-use super::{ExchangesError, ExchangesErrorKind, Limits, Which, export, pack};
-
-/// The format this version writes (`user_version`).
-const FORMAT: i64 = 2;
-
-/// How long one process waits for another to end its transaction; they take milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::{
+    ExchangesError, ExchangesErrorKind, Limits, Which, export,
+    pack::{self, Packed},
+    tables,
+    writer::{self, Change, Writer},
+};
 
 /// Exchanges imported in one transaction, so that no import keeps other processes waiting.
 const IMPORT_ROWS: usize = 500;
-
-/// `run` is the run whose `put` stored the row: each run keeps the replies it was given, whatever
-/// others hear later. `used` are the exchanges a run was given, `inflight` the requests it has sent
-/// and not heard of, `repeated` how many of those it had to send again.
-const TABLES: &str = "
-    CREATE TABLE exchanges (
-        key TEXT NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, request BLOB NOT NULL, reply BLOB NOT NULL,
-        created INTEGER NOT NULL DEFAULT (unixepoch()), PRIMARY KEY (key, run));
-    CREATE TABLE used (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
-    CREATE TABLE inflight (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
-    CREATE TABLE repeated (run TEXT PRIMARY KEY NOT NULL, calls INTEGER NOT NULL) WITHOUT ROWID;
-    PRAGMA user_version = 2;";
 
 /// The exchanges in a SQLite file, opened for one run.
 ///
 /// A reply that was put survives a kill of the process; after a loss of power the last ones may be
 /// missing, the file stays whole.
 pub struct SqliteExchanges {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     run: String,
     connection: Mutex<Connection>,
-    accounts: Mutex<Accounts>,
+    writer: Writer,
 }
 
 /// Says why an exchange must not be handed on.
@@ -83,8 +68,9 @@ impl SqliteExchanges {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|e| fail(e.into()))?;
         }
-        let connection = prepared(path).map_err(fail)?;
-        Ok(Self { path: path.to_owned(), run: run.to_owned(), connection: Mutex::new(connection), accounts: Mutex::default() })
+        let connection = tables::connect(path).map_err(fail)?;
+        let writer = tables::connect(path).and_then(|connection| Writer::start(connection, run, path)).map_err(fail)?;
+        Ok(Self { path: path.to_owned(), run: run.to_owned(), connection: Mutex::new(connection), writer })
     }
 
     /// Writes exchanges as zstd-compressed JSON lines `{key, kind, request, reply}`, sorted by key:
@@ -98,7 +84,8 @@ impl SqliteExchanges {
     pub fn export(&self, path: &Path, which: Which, check: Check<'_>) -> Result<u64, ExchangesError> {
         const SQL: &str = "SELECT key, kind, request, reply FROM exchanges e
             WHERE rowid = (SELECT rowid FROM exchanges WHERE key = e.key ORDER BY run = ?1 DESC, rowid DESC LIMIT 1)
-                AND (?2 OR key IN (SELECT key FROM used WHERE run = ?1)) ORDER BY key";
+                AND (?2 OR EXISTS (SELECT 1 FROM exchanges WHERE key = e.key AND run = ?1)
+                    OR key IN (SELECT key FROM used WHERE run = ?1)) ORDER BY key";
         let connection = self.connection();
         let write = || -> Result<u64, ExchangesErrorKind> {
             let mut statement = connection.prepare(SQL)?;
@@ -166,14 +153,17 @@ impl SqliteExchanges {
         read().map_err(|kind| ExchangesError::new(&self.path, kind))
     }
 
-    fn connection(&self) -> MutexGuard<'_, Connection> {
+    pub(super) fn connection(&self) -> MutexGuard<'_, Connection> {
         // A panic inside rolls its transaction back: the connection is whole.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One transaction that has the right to write from its start, so that it never fails half way
     /// because another process was faster.
-    fn write<T>(&self, work: impl FnOnce(&Transaction) -> Result<T, ExchangesErrorKind>) -> Result<T, ExchangesErrorKind> {
+    pub(super) fn write<T>(
+        &self,
+        work: impl FnOnce(&Transaction) -> Result<T, ExchangesErrorKind>,
+    ) -> Result<T, ExchangesErrorKind> {
         let mut connection = self.connection();
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = work(&tx)?;
@@ -182,32 +172,39 @@ impl SqliteExchanges {
     }
 
     fn stored(&self, key: &str) -> Result<Option<Stored>, ExchangesErrorKind> {
-        const SQL: &str = "SELECT key, kind, request, reply, run = ?2,
-            EXISTS (SELECT 1 FROM used WHERE used.run = ?2 AND used.key = exchanges.key) FROM exchanges WHERE key = ?1
+        const SQL: &str = "SELECT key, kind, request, reply, run = ?2 FROM exchanges WHERE key = ?1
             ORDER BY run = ?2 DESC, rowid DESC LIMIT 1";
         let connection = self.connection();
-        let mut statement = connection.prepare(SQL)?;
+        let mut statement = connection.prepare_cached(SQL)?;
         let mut rows = statement.query([key, &self.run])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let (own, used): (bool, bool) = (row.get(4)?, row.get(5)?);
-        let exchange = exchange(row)?;
-        if !used {
-            connection.execute("INSERT OR IGNORE INTO used (run, key) VALUES (?1, ?2)", [&self.run, key])?;
+        Ok(Some(Stored { exchange: exchange(row)?, own: row.get(4)? }))
+    }
+
+    fn spent(&self) -> Result<Accounts, ExchangesErrorKind> {
+        const SQL: &str = "SELECT account, answered, failed, retried, cut_off, stored,
+            input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost FROM accounts WHERE run = ?1";
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(SQL)?;
+        let mut rows = statement.query([&self.run])?;
+        let mut accounts = Accounts::default();
+        while let Some(row) = rows.next()? {
+            let count = |column: usize| row.get::<_, i64>(column).map(|n| n.max(0) as u64);
+            let account = Account {
+                answered: count(1)?,
+                failed: count(2)?,
+                retried: count(3)?,
+                cut_off: count(4)?,
+                stored: count(5)?,
+                usage: writer::usage(row, 6)?,
+            };
+            accounts.by_name.insert(row.get(0)?, account);
         }
-        Ok(Some(Stored { exchange, own }))
+        Ok(accounts)
     }
 
-    fn keep(&self, exchange: &Exchange) -> Result<(), ExchangesErrorKind> {
-        self.write(|tx| {
-            insert(tx, exchange, &self.run)?;
-            tx.execute("INSERT OR IGNORE INTO used (run, key) VALUES (?1, ?2)", [&self.run, &exchange.key])?;
-            tx.execute("DELETE FROM inflight WHERE run = ?1 AND key = ?2", [&self.run, &exchange.key])?;
-            Ok(())
-        })
-    }
-
-    fn used(&self) -> MutexGuard<'_, Accounts> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn make(&self, change: Change) -> Result<(), StoreError> {
+        self.writer.make(change).await.map_err(|kind| self.fail(kind))
     }
 
     fn fail(&self, kind: ExchangesErrorKind) -> StoreError {
@@ -222,16 +219,16 @@ impl Exchanges for SqliteExchanges {
         self.stored(key).map_err(|kind| self.fail(kind))
     }
 
-    async fn begin(&self, key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
-        let note = |tx: &Transaction| {
-            let new = tx.execute("INSERT OR IGNORE INTO inflight (run, key) VALUES (?1, ?2)", [&self.run, key])?;
-            if new == 0 {
-                let sql = "INSERT INTO repeated VALUES (?1, 1) ON CONFLICT (run) DO UPDATE SET calls = calls + 1";
-                tx.execute(sql, [&self.run])?;
-            }
-            Ok(())
-        };
-        self.write(note).map_err(|kind| self.fail(kind))
+    async fn reuse(&self, key: &str, account: &str) -> Result<(), StoreError> {
+        self.make(Change::Reuse { key: key.to_owned(), account: account.to_owned() }).await
+    }
+
+    async fn cut_off(&self) -> Result<(), StoreError> {
+        self.make(Change::CutOff).await
+    }
+
+    async fn begin(&self, key: &str, at_most: &Charge<'_>) -> Result<(), StoreError> {
+        self.make(Change::Begin { key: key.to_owned(), at_most: at_most.into() }).await
     }
 
     fn repeated(&self) -> Result<u64, StoreError> {
@@ -241,85 +238,17 @@ impl Exchanges for SqliteExchanges {
     }
 
     fn accounts(&self) -> Result<Accounts, StoreError> {
-        Ok(self.used().clone())
+        self.spent().map_err(|kind| self.fail(kind))
     }
 
     async fn put(&self, exchange: &Exchange, used: &Charge<'_>) -> Result<(), StoreError> {
-        self.used().answered(used);
-        self.keep(exchange).map_err(|kind| self.fail(kind))
+        let exchange = Packed::of(exchange).map_err(|kind| self.fail(kind))?;
+        self.make(Change::Put { exchange, used: used.into() }).await
     }
 
     async fn abandon(&self, key: &str, used: &Charge<'_>) -> Result<(), StoreError> {
-        self.used().failed(used);
-        let gone = self.connection().execute("DELETE FROM inflight WHERE run = ?1 AND key = ?2", [&self.run, key]);
-        gone.map(drop).map_err(|e| self.fail(e.into()))
+        self.make(Change::Abandon { key: key.to_owned(), used: used.into() }).await
     }
-}
-
-/// A connection to a store of the right format. Two processes may be making the same file: SQLite
-/// does not always wait by itself while the journal mode changes.
-fn prepared(path: &Path) -> Result<Connection, ExchangesErrorKind> {
-    let mut connection = Connection::open(path)?;
-    connection.busy_timeout(PATIENCE)?;
-    let mut attempts = 0;
-    loop {
-        match prepare(&mut connection) {
-            Err(Refused::Sqlite(e)) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && attempts < 200 => {
-                attempts += 1;
-                thread::sleep(Duration::from_millis(10));
-            }
-            Err(Refused::Sqlite(e)) => return Err(e.into()),
-            Err(Refused::Kind(kind)) => return Err(kind),
-            Ok(()) => return Ok(connection),
-        }
-    }
-}
-
-enum Refused {
-    Sqlite(rusqlite::Error),
-    Kind(ExchangesErrorKind),
-}
-
-impl From<rusqlite::Error> for Refused {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
-}
-
-fn prepare(connection: &mut Connection) -> Result<(), Refused> {
-    // Looked at before anything is changed: the file may be somebody else's. In one transaction, so
-    // that what another process makes just now is seen as a whole or not at all.
-    let tx = connection.transaction()?;
-    recognise(&tx)?;
-    tx.finish()?;
-    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    connection.execute_batch("PRAGMA synchronous = NORMAL")?;
-    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if recognise(&tx)? == 0 {
-        tx.execute_batch(TABLES)?;
-    }
-    Ok(tx.commit()?)
-}
-
-/// The format of the file, 0 for an empty one.
-fn recognise(connection: &Connection) -> Result<i64, Refused> {
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let sql = "SELECT count(*), count(*) FILTER (WHERE name = 'exchanges') FROM sqlite_master WHERE type = 'table'";
-    let (tables, ours): (i64, i64) = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    match (found, tables, ours) {
-        (0, 0, _) => Ok(0),
-        (FORMAT, _, 1) => Ok(FORMAT),
-        (found, _, 1) => Err(Refused::Kind(ExchangesErrorKind::Format { found, known: FORMAT })),
-        _ => Err(Refused::Kind(ExchangesErrorKind::Foreign)),
-    }
-}
-
-/// Keeps an exchange as the run's, in place of an older one of its own.
-fn insert(tx: &Transaction, exchange: &Exchange, run: &str) -> Result<(), ExchangesErrorKind> {
-    let sql = "INSERT OR REPLACE INTO exchanges (key, run, kind, request, reply) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let (request, reply) = (pack::pack(&exchange.request)?, pack::pack(&exchange.reply)?);
-    tx.execute(sql, params![exchange.key, run, exchange.kind.as_str(), request, reply])?;
-    Ok(())
 }
 
 /// Keeps an exchange as nobody's, unless there is one of its key. Returns how many were added.
@@ -329,7 +258,7 @@ fn insert_new(tx: &Transaction, exchange: &Exchange) -> Result<usize, ExchangesE
     if there {
         return Ok(0);
     }
-    insert(tx, exchange, "")?;
+    writer::insert(tx, &Packed::of(exchange)?, "")?;
     Ok(1)
 }
 

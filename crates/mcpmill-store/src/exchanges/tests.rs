@@ -2,10 +2,11 @@ use std::{
     fs,
     sync::{Arc, Barrier},
     thread,
+    time::{Duration, SystemTime},
 };
 
 use mcpmill_core::{
-    account::Charge,
+    account::{Account, Charge},
     edge::{Exchange, Exchanges, Mode, Recorder, Stored},
     record::Usage,
 };
@@ -43,6 +44,11 @@ fn note(store: &SqliteExchanges, key: &str) {
 
 fn abandon(store: &SqliteExchanges, key: &str) {
     waited(store.abandon(key, &NOTHING)).unwrap();
+}
+
+/// Something that was used, small enough to be told apart.
+fn spent(account: &str, tokens: u64) -> Charge<'_> {
+    Charge { account, usage: Usage { output_tokens: tokens, cost: tokens as f64 / 4.0, ..Usage::default() }, attempts: 2 }
 }
 
 fn lines(path: &Path) -> Vec<u8> {
@@ -87,6 +93,7 @@ fn each_run_keeps_its_own_reply_and_others_get_the_newest() {
     let out = dir.path().join("out.zst");
     assert_eq!(open("b").export(&out, Which::All, &|_| Ok(())).unwrap(), 1, "one reply a request");
     assert_eq!(ExchangeFile::open(&out, Limits::default()).unwrap().get(&one.key).unwrap().unwrap().exchange.reply, json!("2"));
+    waited(open("c").reuse(&one.key, "m")).unwrap();
     open("c").export(&out, Which::OfRun, &|_| Ok(())).unwrap();
     assert_eq!(ExchangeFile::open(&out, Limits::default()).unwrap().get(&one.key).unwrap().unwrap().exchange, three);
 }
@@ -172,7 +179,7 @@ fn an_export_of_a_run_holds_what_it_recorded_and_what_it_was_given() {
     let path = dir.path().join("x.sqlite");
     let (a, b) = (SqliteExchanges::open(&path, "a").unwrap(), SqliteExchanges::open(&path, "b").unwrap());
     (0..3).for_each(|n| put(&a, &of(n)));
-    b.get(&of(0).key).unwrap().unwrap();
+    waited(b.reuse(&of(0).key, "m")).unwrap();
     put(&b, &of(9));
     let out = dir.path().join("out.zst");
     assert_eq!(b.export(&out, Which::OfRun, &|_| Ok(())).unwrap(), 2);
@@ -260,7 +267,7 @@ fn newer_foreign_and_damaged_files_are_told_apart() {
     let path = dir.path().join("x.sqlite");
     drop(SqliteExchanges::open(&path, "r").unwrap());
     Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
-    assert!(matches!(refused(&path), ExchangesErrorKind::Format { found: 7, known: 2 }));
+    assert!(matches!(refused(&path), ExchangesErrorKind::Format { found: 7, known: 3 }));
 
     let foreign = dir.path().join("foreign");
     Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (a); PRAGMA user_version = 1").unwrap();
@@ -300,4 +307,158 @@ async fn a_killed_live_run_asks_nothing_twice_and_a_new_one_asks_again() {
     assert_eq!(ask("a", 2).await, (json!(1), false), "resumed");
     assert_eq!(ask("b", 3).await, (json!(3), true), "a new run");
     assert_eq!(ask("b", 4).await, (json!(3), false));
+}
+
+#[test]
+fn accounts_are_kept_by_run_and_survive_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let open = |run| SqliteExchanges::open(&path, run).unwrap();
+    let a = open("a");
+    waited(async {
+        a.begin(&of(1).key, &spent("m", 8)).await.unwrap();
+        a.put(&of(1), &spent("m", 2)).await.unwrap();
+        a.begin(&of(2).key, &spent("m", 8)).await.unwrap();
+        a.abandon(&of(2).key, &spent("m", 1)).await.unwrap();
+        a.put(&of(3), &spent("other", 5)).await.unwrap();
+        a.reuse(&of(3).key, "other").await.unwrap();
+    });
+    drop(a);
+    let accounts = open("a").accounts().unwrap();
+    let (m, other) = (accounts.by_name["m"], accounts.by_name["other"]);
+    assert_eq!((m.answered, m.failed, m.retried, m.usage.output_tokens, m.usage.cost), (1, 1, 2, 3, 0.75));
+    assert_eq!((other.answered, other.stored, other.usage.output_tokens), (1, 1, 5));
+    assert!(open("b").accounts().unwrap().is_empty());
+}
+
+#[test]
+fn what_a_kill_cut_off_is_counted_once_at_its_most() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let open = |run| SqliteExchanges::open(&path, run).unwrap();
+    for (run, keys) in [("a", 1..=3), ("b", 1..=1)] {
+        let store = open(run);
+        keys.for_each(|n| waited(store.begin(&of(n).key, &spent("m", 8))).unwrap());
+    }
+    let again = open("a");
+    assert!(again.accounts().unwrap().is_empty(), "to look at a run takes nothing over");
+    // One is made again before the others are counted.
+    waited(again.begin(&of(3).key, &spent("m", 8))).unwrap();
+    waited(again.put(&of(3), &spent("m", 1))).unwrap();
+    for _ in 0..2 {
+        waited(again.cut_off()).unwrap();
+        let m = again.accounts().unwrap().by_name["m"];
+        assert_eq!((m.cut_off, m.answered, m.usage.output_tokens, m.usage.cost), (3, 1, 25, 6.25));
+    }
+    assert_eq!(again.repeated().unwrap(), 1);
+    waited(again.begin(&of(1).key, &spent("m", 8))).unwrap();
+    waited(again.abandon(&of(1).key, &spent("m", 0))).unwrap();
+    let m = again.accounts().unwrap().by_name["m"];
+    assert_eq!((again.repeated().unwrap(), m.cut_off, m.failed, m.usage.output_tokens), (2, 3, 1, 25));
+    assert!(open("b").accounts().unwrap().is_empty(), "another run's note is left alone");
+    assert_eq!(waited(async { open("b").cut_off().await.and_then(|()| open("b").accounts()) }).unwrap().by_name["m"].cut_off, 1);
+}
+
+/// The tables as the version before made them.
+const FORMAT_2: &str = "
+    CREATE TABLE exchanges (
+        key TEXT NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, request BLOB NOT NULL, reply BLOB NOT NULL,
+        created INTEGER NOT NULL DEFAULT (unixepoch()), PRIMARY KEY (key, run));
+    CREATE TABLE used (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
+    CREATE TABLE inflight (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) WITHOUT ROWID;
+    CREATE TABLE repeated (run TEXT PRIMARY KEY NOT NULL, calls INTEGER NOT NULL) WITHOUT ROWID;
+    PRAGMA user_version = 2;";
+
+#[test]
+fn a_file_of_the_format_before_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let old = Connection::open(&path).unwrap();
+    old.execute_batch(FORMAT_2).unwrap();
+    let body = |value: &Value| zstd::encode_all(value.to_string().as_bytes(), 3).unwrap();
+    for (run, n) in [("a", 1), ("a", 2), ("b", 3)] {
+        let Exchange { key, request, reply, .. } = of(n);
+        let sql = "INSERT INTO exchanges VALUES (?1, ?2, 'chat', ?3, ?4, 1000)";
+        old.execute(sql, rusqlite::params![key, run, body(&request), body(&reply)]).unwrap();
+        old.execute("INSERT INTO used VALUES (?1, ?2)", [run, &key]).unwrap();
+    }
+    old.execute("INSERT INTO used VALUES ('a', ?1)", [&of(3).key]).unwrap();
+    old.execute("INSERT INTO inflight VALUES ('a', ?1)", [&of(4).key]).unwrap();
+    old.execute("INSERT INTO repeated VALUES ('a', 5)", []).unwrap();
+    drop(old);
+
+    let store = SqliteExchanges::open(&path, "a").unwrap();
+    (1..=3).for_each(|n| assert_eq!(store.get(&of(n).key).unwrap(), Some(Stored { exchange: of(n), own: n < 3 })));
+    let out = dir.path().join("out.zst");
+    assert_eq!(store.export(&out, Which::OfRun, &|_| Ok(())).unwrap(), 3);
+    waited(store.cut_off()).unwrap();
+    assert_eq!(store.accounts().unwrap().by_name["unknown"], Account { cut_off: 1, ..Account::default() });
+    note(&store, &of(4).key);
+    assert_eq!(store.repeated().unwrap(), 6);
+    drop(store);
+    let new = Connection::open(&path).unwrap();
+    let told: (i64, i64) = new
+        .query_row("SELECT user_version, (SELECT min(created) FROM exchanges) FROM pragma_user_version", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(told, (3, 1000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_callers_share_transactions_and_each_waits_for_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let stores = ["a", "b"].map(|run| Arc::new(SqliteExchanges::open(&path, run).unwrap()));
+    let mut callers = tokio::task::JoinSet::new();
+    for n in 0..400 {
+        let store = Arc::clone(&stores[n as usize % 2]);
+        callers.spawn(async move {
+            store.begin(&of(n).key, &spent("m", 8)).await.unwrap();
+            store.put(&of(n), &spent("m", 1)).await.unwrap();
+            assert_eq!(store.get(&of(n).key).unwrap(), Some(Stored { exchange: of(n), own: true }));
+        });
+    }
+    callers.join_all().await;
+    for store in &stores {
+        let m = store.accounts().unwrap().by_name["m"];
+        assert_eq!((m.answered, m.usage.output_tokens, m.usage.cost), (200, 200, 50.0));
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_made_harms_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let store = SqliteExchanges::open(&path, "r").unwrap();
+    let forbid = "CREATE TRIGGER no BEFORE INSERT ON exchanges WHEN new.key = '{}' BEGIN SELECT RAISE(ABORT, 'no'); END";
+    Connection::open(&path).unwrap().execute_batch(&forbid.replace("{}", &of(7).key)).unwrap();
+    let (one, two, three) = (of(6), of(7), of(8));
+    let charge = spent("m", 1);
+    let ended = tokio::join!(store.put(&one, &charge), store.put(&two, &charge), store.put(&three, &charge));
+    assert!(ended.0.is_ok() && ended.1.unwrap_err().to_string().contains("no") && ended.2.is_ok());
+    assert_eq!(store.accounts().unwrap().by_name["m"].answered, 2);
+    assert!(store.get(&two.key).unwrap().is_none() && store.get(&three.key).unwrap().is_some());
+}
+
+#[test]
+fn pruning_keeps_what_a_run_that_is_there_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sqlite");
+    let open = |run| SqliteExchanges::open(&path, run).unwrap();
+    for (run, numbers) in [("gone", 0..6), ("here", 6..8)] {
+        let store = open(run);
+        numbers.for_each(|n| waited(store.put(&of(n), &spent("m", 1))).unwrap());
+    }
+    waited(open("here").reuse(&of(1).key, "m")).unwrap();
+    Connection::open(&path).unwrap().execute("UPDATE exchanges SET created = 1000 WHERE key <> ?1", [&of(2).key]).unwrap();
+    let before = SystemTime::UNIX_EPOCH + Duration::from_secs(2000);
+    let here = ["here".to_owned()];
+    let pruned = open("").prune(&here, before).unwrap();
+    assert_eq!((pruned.exchanges, pruned.runs), (4, 0), "one is young, one was given to a run that is here");
+    assert!([1, 2, 6, 7].into_iter().all(|n| open("").get(&of(n).key).unwrap().is_some()));
+    assert_eq!(open("gone").accounts().unwrap().by_name["m"].answered, 6);
+    let pruned = open("").prune(&[], SystemTime::now() + Duration::from_secs(60)).unwrap();
+    assert_eq!((pruned.exchanges, pruned.runs), (4, 2));
+    assert!(open("gone").accounts().unwrap().is_empty() && open("").stats().unwrap().is_empty());
 }
