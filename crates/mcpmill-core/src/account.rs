@@ -27,6 +27,7 @@ pub struct Charge<'a> {
 
 /// What a run has used, by account.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Accounts {
     /// Accounts by the name of their model.
     pub by_name: BTreeMap<String, Account>,
@@ -249,9 +250,17 @@ impl Budget {
         Arc::new(Self { caps, state: Mutex::new(State { used, ..State::default() }), settled: Notify::new() })
     }
 
-    /// The cap that was reached, if any.
+    /// The cap that was reached, if any. Time also passes while nobody reserves.
     pub fn reached(&self) -> Option<Reached> {
-        self.state().reached
+        let mut state = self.state();
+        if state.reached.is_none() && self.is_late() {
+            state.reached = Some(Reached(Cap::Time));
+        }
+        state.reached
+    }
+
+    fn is_late(&self) -> bool {
+        self.caps.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Sets `at_most` aside for a call. Waits while only calls in flight stand in the way.
@@ -289,8 +298,7 @@ impl Budget {
         let tokens = |usage: &Usage| usage.input_tokens + usage.output_tokens;
         let cost = self.caps.cost.filter(|cap| state.used.cost + state.reserved.cost + more.cost > *cap);
         let many = self.caps.tokens.filter(|cap| tokens(&state.used) + tokens(&state.reserved) + tokens(more) > *cap);
-        let late = self.caps.until.is_some_and(|until| Instant::now() >= until);
-        let reached = match (cost, many, late) {
+        let reached = match (cost, many, self.is_late()) {
             (Some(cap), ..) => Cap::Cost { cap, used: state.used.cost },
             (_, Some(cap), _) => Cap::Tokens { cap, used: tokens(&state.used) },
             (.., true) => Cap::Time,
@@ -405,6 +413,7 @@ mod tests {
         tokens.reserve(usage(0.0, 6)).await.unwrap().settle(usage(0.0, 5));
         assert!(matches!(tokens.reserve(usage(0.0, 2)).await.unwrap_err().0, Cap::Tokens { cap: 10, used: 9 }));
         let over = Budget::new(Caps { until: Some(Instant::now()), ..Caps::default() }, Usage::default());
+        assert_eq!(over.reached(), Some(Reached(Cap::Time)), "also when nobody asks for more");
         assert_eq!(over.reserve(Usage::default()).await.unwrap_err(), Reached(Cap::Time));
     }
 }

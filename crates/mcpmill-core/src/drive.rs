@@ -261,7 +261,7 @@ where
 {
     let rows = rows as u64;
     let SoFar { mut summary, mut failures } = so_far;
-    cx.events.emit(Event::StageStarted { stage: cx.stage.clone(), rows, done: summary.input_rows });
+    cx.events.emit(Event::StageStarted { stage: cx.stage.clone(), rows, done: summary.input_rows, used: summary.usage });
     let mut flying = FuturesUnordered::new();
     let mut waits = Waits::default();
     loop {

@@ -3,7 +3,10 @@
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::record::{Outcome, OutcomeKind, Repairs, Usage};
+use crate::{
+    account::Accounts,
+    record::{Outcome, OutcomeKind, Repairs, Usage},
+};
 
 /// Something that happened.
 #[derive(Clone, Debug, Serialize)]
@@ -17,6 +20,8 @@ pub enum Event {
         rows: u64,
         /// Of these, rows an earlier attempt has done.
         done: u64,
+        /// What these used.
+        used: Usage,
     },
     /// A row ended.
     Row {
@@ -41,6 +46,11 @@ pub enum Event {
         /// What had come of it.
         #[serde(flatten)]
         summary: Summary,
+    },
+    /// The work on a run ends, for now or for good.
+    RunEnded {
+        /// What the run has used in all.
+        accounts: Accounts,
     },
     /// Something a person should know.
     Note {
@@ -88,12 +98,15 @@ pub struct Summary {
     pub output_rows: u64,
     /// Calls made again because a kill cut off the first.
     pub repeated: u64,
-    /// Tokens and money of all calls, failed ones included.
+    /// Tokens and money of the rows' calls, failed ones included.
     #[serde(flatten)]
     pub usage: Usage,
     /// Replies that were repaired, by prompt and rule.
     #[serde(default, skip_serializing_if = "Repairs::is_empty")]
     pub repairs: Repairs,
+    /// All calls of the stage by account, those of rows that were given up or cut off included; known at its end.
+    #[serde(default, skip_serializing_if = "Accounts::is_empty")]
+    pub accounts: Accounts,
 }
 
 impl Summary {

@@ -19,6 +19,6 @@ pub mod prompt;
 pub mod rollout;
 pub mod twins;
 
-pub use ask::{AskFailure, Meter, seed_of};
+pub use ask::{AskFailure, Meter, Question, ask, seed_of};
 pub use card::card;
 pub use pick::pick;

@@ -29,6 +29,9 @@ pub struct Config {
     pub exchange_store: PathBuf,
     /// How stored exchanges are used.
     pub mode: Mode,
+    /// What a run may use.
+    #[serde(default)]
+    pub budget: Budget,
     /// Stage discover.
     pub discover: Discover,
     /// How hosts are asked, by discover and for remote servers.
@@ -54,6 +57,18 @@ pub struct Config {
     pub secrets: BTreeMap<String, String>,
     /// The models.
     pub models: BTreeMap<String, Model>,
+}
+
+/// `[budget]`
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hours: Option<f64>,
 }
 
 /// `[discover]`

@@ -63,7 +63,8 @@ pub struct Named {
     pub local: bool,
     /// Its name at its endpoint, and its price where the settings name one.
     pub priced: Option<(String, Option<Price>)>,
-    model: Model,
+    /// As it is declared.
+    pub model: Model,
 }
 
 impl Named {

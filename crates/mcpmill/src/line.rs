@@ -1,5 +1,6 @@
 //! The line: discover → harvest → generate → filter → rollout → filter → export, as a list of calls.
 
+mod accounts;
 mod put_off;
 mod surroundings;
 mod visits;
@@ -93,11 +94,11 @@ pub struct Line {
 }
 
 impl Line {
-    /// Opens the exchange store for a run.
+    /// Opens the exchange store for a run, and sets its budget.
     ///
     /// # Errors
-    /// The store cannot be opened.
-    pub fn new(
+    /// The store cannot be opened, or the budget cannot be kept.
+    pub async fn new(
         config: Config,
         declarations: Declarations,
         run: RunDir,
@@ -106,7 +107,7 @@ impl Line {
         cancel: CancellationToken,
         limit: Option<usize>,
     ) -> Result<Self, Failure> {
-        let recorder = Arc::new(Recorder::new(exchanges(&config, &run.info().id)?, config.mode));
+        let recorder = Arc::new(accounts::recorder(&config, exchanges(&config, &run.info().id)?).await?);
         Ok(Self {
             config,
             declarations,
@@ -389,8 +390,7 @@ impl Line {
                 .note(format!("{folder}: settings, declarations or input have changed, it is made again; the old one is {old}"));
         }
         let fail = |e: mcpmill_store::journal::JournalError| Failure::from_error(Exit::Unexpected, &e);
-        let repeated = || self.recorder.repeated().map_err(|e| Failure::from_error(Exit::Unexpected, &e));
-        let before = dir.count_at_begin(repeated()?).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+        let before = dir.counts_at_begin(self.counts()?).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
         let journal = Journal::<O>::open(dir, JournalOptions { verdicts, ..JournalOptions::default() }).map_err(fail)?;
         let cx = Context {
             stage: folder.into(),
@@ -413,7 +413,9 @@ impl Line {
                 return Err(failure);
             }
         };
-        summary.repeated = repeated()?.saturating_sub(before);
+        let now = self.counts()?;
+        summary.repeated = now.repeated.saturating_sub(before.repeated);
+        summary.accounts = now.accounts.since(&before.accounts);
         let info = journal.finish(&summary).map_err(fail)?;
         self.events.emit(Event::StageFinished { stage: folder.into(), summary });
         Ok(info)

@@ -3,23 +3,22 @@
 use std::{collections::BTreeMap, path::Path};
 
 use mcpmill_core::record::{ExportRow, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Verdict};
-use mcpmill_store::{
-    artifact::Table,
-    parquet_file::Rows,
-    run_dir::{RunDir, stage_info},
-};
+use mcpmill_store::{artifact::Table, parquet_file::Rows, run_dir::stage_info};
 use serde_json::{Map, Value, json};
 
 use crate::{
     error::{Exit, Failure},
+    line::Line,
     stage::Stage,
 };
 
 /// Counts what the run holds so far and writes its `report.json`.
 ///
 /// # Errors
-/// An artifact of a finished stage cannot be read.
-pub fn write(run: &RunDir, datasets: &[String]) -> Result<(), Failure> {
+/// An artifact of a finished stage cannot be read, or the exchange store cannot.
+pub fn write(line: &Line) -> Result<(), Failure> {
+    let (run, datasets) = (&line.run, &line.config.export.datasets);
+    let counts = line.counts()?;
     let mut stages = Vec::new();
     for stage in Stage::ALL.into_iter().filter(|s| *s != Stage::Export) {
         stages.extend(one(run.path(), stage.folder(), |folder| numbers(stage, folder))?);
@@ -31,7 +30,10 @@ pub fn write(run: &RunDir, datasets: &[String]) -> Result<(), Failure> {
             Ok(json!({ "splits": by(|r| r.split.as_str())?, "live": by(|r| &r.live)?, "servers": by(|r| &r.server)? }))
         })?);
     }
-    let report = json!({ "run": run.info().id, "mcpmill": run.info().mcpmill, "state": run.info().state, "stages": stages });
+    let report = json!({
+        "run": run.info().id, "mcpmill": run.info().mcpmill, "state": run.info().state,
+        "used": counts.accounts.usage(), "repeated": counts.repeated, "accounts": counts.accounts, "stages": stages,
+    });
     run.write_report(&report).map_err(|e| Failure::from_error(Exit::Unexpected, &e))
 }
 

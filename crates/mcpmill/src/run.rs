@@ -119,7 +119,7 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
             return if finished && !line.has_worked() { line.set_state(RunState::Finished) } else { Ok(()) };
         }
         // The report first: a run that is finished has one.
-        report::write(&line.run, &line.config.export.datasets)?;
+        report::write(line)?;
         line.set_state(RunState::Finished)
     })
     .await
@@ -156,12 +156,11 @@ pub async fn in_run(
             |e: std::io::Error| Failure::environment(format!("failed to open the batches of `{}`: {e}", run.path().display()));
         edges.desk = Some(Arc::new(Desk::open(run.path(), target).map_err(fail)?));
     }
-    let datasets = config.export.datasets.clone();
-    let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit)?;
+    let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit).await?;
     line.record = record;
     let outcome = work(&mut line).await;
     // What ended the work is told before what is wrong with the report.
-    let outcome = outcome.and(report::write(&line.run, &datasets));
+    let outcome = outcome.and(line.settle().await).and(report::write(&line));
     let path = line.run.path().to_owned();
     drop(line);
     if outcome.is_ok() {

@@ -37,6 +37,9 @@ pub enum ExchangeKind {
 }
 
 impl ExchangeKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [Self::Chat, Self::Embed, Self::Harvest, Self::Call, Self::Fetch, Self::Crawl];
+
     /// The word used in the store.
     pub fn as_str(self) -> &'static str {
         match self {

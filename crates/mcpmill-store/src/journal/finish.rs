@@ -5,7 +5,7 @@ use mcpmill_core::{
     record::{Outcome, Verdict},
 };
 
-use super::{Journal, JournalError, JournalErrorKind, merge::merge, part::Piece, remove_if_there};
+use super::{Journal, JournalError, JournalErrorKind, State, merge::merge, part::Piece, remove_if_there};
 use crate::{artifact::Artifact, parquet_file::row_count, run_dir::StageInfo};
 
 impl<O: Artifact> Journal<O> {
@@ -19,10 +19,8 @@ impl<O: Artifact> Journal<O> {
         let counted = {
             let mut state = self.state();
             self.seal(&mut state)?;
-            let mut counted = Summary::default();
             // What is counted is not needed any more, and merging wants the room.
-            let seen = std::mem::take(&mut state.seen);
-            seen.ends().for_each(|(outcome, rows)| counted.count(&outcome, rows));
+            let State { counted, .. } = std::mem::take(&mut *state);
             counted
         };
         self.agree(summary, &counted)?;

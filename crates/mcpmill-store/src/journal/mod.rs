@@ -8,6 +8,8 @@
 //!               00001.jsonl             the open part, one line an ended row
 //! ```
 //!
+//! A full part is sealed by a thread, while rows go on to end in the next one.
+//!
 //! A part whose `.jsonl` is there is not sealed, whatever else is there of it: its Parquet files are
 //! written again from the lines. So a kill between any two steps of sealing loses and doubles
 //! nothing. A last line without its line feed was cut off by a kill; it is removed, and that row,
@@ -21,14 +23,17 @@ mod part;
 mod seen;
 
 use std::{
+    collections::HashSet,
     fs, io,
     marker::PhantomData,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
 };
 
 use mcpmill_core::{
     drive::{Done, Sink, SinkError},
+    event::Summary,
     record::{Outcome, OutcomeKind, Verdict},
     text::clipped,
 };
@@ -67,12 +72,18 @@ pub struct Journal<O> {
 /// What of the journal is in memory.
 #[derive(Default)]
 struct State {
-    /// By input hash the outcome without its raw reply, and the number of rows it brought.
+    /// Ends of earlier attempts: by input hash the outcome without its raw reply, and the number of rows it brought.
     seen: Seen,
+    /// Digests of the inputs that ended in this process; what they came to is in the parts. Eight bytes a row.
+    ended: HashSet<u64>,
+    /// What all ends come to.
+    counted: Summary,
     /// The number of the open part.
     number: u32,
     /// Its file, once a row has ended in it.
     tail: Option<Tail>,
+    /// The part before, while it is sealed.
+    sealing: Option<JoinHandle<Result<(), JournalError>>>,
 }
 
 impl State {
@@ -82,7 +93,14 @@ impl State {
             OutcomeKind::Failed => outcome.cause.map(|cause| clipped(&cause, CAUSE_CHARACTERS)),
             _ => None,
         };
+        self.counted.count(&outcome, rows);
         self.seen.insert(input_hash, outcome, rows)
+    }
+
+    /// Waits until the part before is sealed.
+    fn sealed(&mut self) -> Result<(), JournalError> {
+        let Some(sealing) = self.sealing.take() else { return Ok(()) };
+        sealing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -101,7 +119,7 @@ impl<O: Artifact> Journal<O> {
         let highest = sealed.last().max(open.last()).copied();
         for &number in &open {
             let tail = parts.reopen(number, |hash, outcome, rows| state.note(hash, outcome, rows))?;
-            // A part below others is open only when a loss of power brought its removed file back.
+            // A part below others is open when a kill came before it was sealed.
             if Some(number) < highest || tail.rows >= options.part_rows.max(1) {
                 drop(tail);
                 parts.seal::<O>(number)?;
@@ -115,7 +133,7 @@ impl<O: Artifact> Journal<O> {
 
     /// Rows that have ended.
     pub fn ended(&self) -> u64 {
-        self.state().seen.len() as u64
+        self.state().counted.input_rows
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -129,7 +147,8 @@ impl<O: Artifact> Journal<O> {
         }
         let line = line::write(input_hash, &done).map_err(|e| JournalError::new(self.stage.path(), e))?;
         let mut state = self.state();
-        if state.seen.contains(input_hash) {
+        let digest = seen::digest(input_hash);
+        if state.seen.contains(input_hash) || (state.ended.contains(&digest) && self.find(&mut state, input_hash)?.is_some()) {
             let input = done.outcome.input_id;
             return Err(JournalError::new(self.stage.path(), JournalErrorKind::InputTwice { input }));
         }
@@ -140,22 +159,62 @@ impl<O: Artifact> Journal<O> {
         };
         tail.append(&line)?;
         let full = tail.rows >= self.options.part_rows.max(1);
-        state.note(input_hash, done.outcome, done.rows.len() as u64);
-        if full { self.seal(&mut state) } else { Ok(()) }
+        state.ended.insert(digest);
+        state.counted.count(&done.outcome, done.rows.len() as u64);
+        if full { self.begin_sealing(&mut state) } else { Ok(()) }
     }
 
-    fn seal(&self, state: &mut State) -> Result<(), JournalError> {
+    /// Seals the open part while others go on; one at a time, so that no more than two wait.
+    fn begin_sealing(&self, state: &mut State) -> Result<(), JournalError> {
+        state.sealed()?;
         if state.tail.take().is_some() {
-            self.parts.seal::<O>(state.number)?;
+            let (parts, number) = (self.parts.clone(), state.number);
+            let seal = thread::Builder::new().name("journal".into()).spawn(move || parts.seal::<O>(number));
+            state.sealing = Some(seal.map_err(|e| JournalError::new(self.parts.folder(), e))?);
             state.number += 1;
         }
         Ok(())
+    }
+
+    /// Seals the open part, and waits for it.
+    fn seal(&self, state: &mut State) -> Result<(), JournalError> {
+        self.begin_sealing(state)?;
+        state.sealed()
+    }
+
+    /// The end of an input by what is on the disk: for the rare input whose digest is known.
+    fn find(&self, state: &mut State, input_hash: &str) -> Result<Option<(Outcome, u64)>, JournalError> {
+        state.sealed()?;
+        let mut found = None;
+        let mut look = |hash: &str, outcome: Outcome, rows: u64| {
+            if hash == input_hash {
+                found = Some((outcome, rows));
+            }
+            true
+        };
+        let (sealed, open) = self.parts.list()?;
+        sealed.into_iter().try_for_each(|number| self.parts.load(number, &mut look))?;
+        open.into_iter().try_for_each(|number| self.parts.load_open(number, &mut look).map(drop))?;
+        Ok(found)
+    }
+}
+
+impl<O> Drop for Journal<O> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // What went wrong is found again when the journal is opened.
+        state.sealing.take().map(JoinHandle::join);
     }
 }
 
 impl<O: Artifact> Sink<O> for Journal<O> {
     fn seen(&self, input_hash: &str) -> Option<(Outcome, u64)> {
-        self.state().seen.get(input_hash)
+        let mut state = self.state();
+        if state.ended.contains(&seen::digest(input_hash)) {
+            // A disk that cannot be read shows when the row is to be kept.
+            return self.find(&mut state, input_hash).ok().flatten();
+        }
+        state.seen.get(input_hash)
     }
 
     fn accept(&self, input_hash: &str, done: Done<O>) -> Result<(), SinkError> {

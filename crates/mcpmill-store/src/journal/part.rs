@@ -91,6 +91,7 @@ impl Piece {
 }
 
 /// The folder of parts.
+#[derive(Clone)]
 pub(super) struct Parts {
     folder: PathBuf,
 }
@@ -148,7 +149,13 @@ impl Parts {
     }
 
     /// Opens a part again, with its whole lines given to `note`, which says whether they are new.
-    pub fn reopen(&self, number: u32, mut note: impl FnMut(&str, Outcome, u64) -> bool) -> Result<Tail, JournalError> {
+    pub fn reopen(&self, number: u32, note: impl FnMut(&str, Outcome, u64) -> bool) -> Result<Tail, JournalError> {
+        let (bytes, rows) = self.load_open(number, note)?;
+        Tail::open(&self.lines(number), bytes, rows)
+    }
+
+    /// Gives the outcomes of the whole lines of an open part to `note`. Returns the bytes and number of these lines.
+    pub fn load_open(&self, number: u32, mut note: impl FnMut(&str, Outcome, u64) -> bool) -> Result<(u64, usize), JournalError> {
         let path = self.lines(number);
         let mut rows = 0;
         let bytes = line::read(&path, |line| {
@@ -157,7 +164,7 @@ impl Parts {
             let new = note(&line.input_hash, outcome, line.rows.len() as u64);
             if new { Ok(()) } else { Err(format!("the input `{}` is here twice", line.input_hash)) }
         })?;
-        Tail::open(&path, bytes, rows)
+        Ok((bytes, rows))
     }
 
     /// Gives the outcomes of a sealed part to `note`.

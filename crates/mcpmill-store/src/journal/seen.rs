@@ -1,4 +1,4 @@
-//! Which inputs have ended, and how, in little memory: a stage may have millions of rows.
+//! Which inputs ended in earlier attempts, and how, in little memory: a stage may have millions of rows.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use mcpmill_core::{
     record::{Outcome, OutcomeKind},
 };
 
-/// Ends by the hash of their input: some 60 bytes and the row's id for a plain end.
+/// Ends by the hash of their input: some 90 bytes and the row's id for a plain end.
 #[derive(Default)]
 pub(super) struct Seen {
     ends: HashMap<[u8; 32], End>,
@@ -18,14 +18,18 @@ pub(super) struct Seen {
 }
 
 enum End {
-    /// One that cost nothing and names no cause.
+    /// One that names no cause.
     Plain {
         id: u32,
         length: u32,
         rows: u32,
+        attempts: u32,
+        input_tokens: u32,
+        output_tokens: u32,
         reason: u16,
         kind: OutcomeKind,
         seconds: f64,
+        cost_usd: f64,
     },
     Whole(Box<(Outcome, u64)>),
 }
@@ -46,21 +50,13 @@ impl Seen {
         self.ends.get(&key(input_hash)).map(|end| self.whole(end))
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// All ends, in no order.
-    pub(super) fn ends(&self) -> impl Iterator<Item = (Outcome, u64)> {
-        self.ends.values().map(|end| self.whole(end))
-    }
-
     fn plain(&mut self, outcome: &Outcome, rows: u64) -> Option<End> {
-        let &Outcome { outcome: kind, seconds, .. } = outcome;
-        let bare = Outcome { seconds, ..Outcome::new(&*outcome.input_id, kind, &*outcome.reason) };
-        if bare != *outcome {
+        let &Outcome { outcome: kind, seconds, attempts, cost_usd, .. } = outcome;
+        if outcome.cause.is_some() || outcome.raw.is_some() {
             return None;
         }
+        let (input_tokens, output_tokens) =
+            (u32::try_from(outcome.input_tokens).ok()?, u32::try_from(outcome.output_tokens).ok()?);
         let (id, length) = (u32::try_from(self.ids.len()).ok()?, u32::try_from(outcome.input_id.len()).ok()?);
         let rows = u32::try_from(rows).ok()?;
         let known = self.reasons.iter().position(|reason| *reason == outcome.reason);
@@ -69,19 +65,27 @@ impl Seen {
             self.reasons.push(outcome.reason.clone());
         }
         self.ids.push_str(&outcome.input_id);
-        Some(End::Plain { id, length, rows, reason, kind, seconds })
+        Some(End::Plain { id, length, rows, attempts, input_tokens, output_tokens, reason, kind, seconds, cost_usd })
     }
 
     fn whole(&self, end: &End) -> (Outcome, u64) {
         match end {
             End::Whole(whole) => (**whole).clone(),
-            &End::Plain { id, length, rows, reason, kind, seconds } => {
+            &End::Plain { id, length, rows, attempts, input_tokens, output_tokens, reason, kind, seconds, cost_usd } => {
                 let id = &self.ids[id as usize..id as usize + length as usize];
                 let plain = Outcome::new(id, kind, &*self.reasons[usize::from(reason)]);
-                (Outcome { seconds, ..plain }, u64::from(rows))
+                let (input_tokens, output_tokens) = (input_tokens.into(), output_tokens.into());
+                (Outcome { seconds, attempts, input_tokens, output_tokens, cost_usd, ..plain }, u64::from(rows))
             }
         }
     }
+}
+
+/// A short digest of an input's hash. Two may share one; then the hashes themselves decide.
+pub(super) fn digest(input_hash: &str) -> u64 {
+    let mut words = [0; 8];
+    key(input_hash).as_chunks::<8>().0.iter().flat_map(|word| word.iter().enumerate()).for_each(|(i, byte)| words[i] ^= byte);
+    u64::from_le_bytes(words)
 }
 
 /// The bytes of a hash; of a text that is none, those of its hash.
@@ -110,7 +114,7 @@ mod tests {
             Outcome { seconds: 0.5, ..Outcome::kept("ä row") },
             Outcome::dropped("b", "same-server"),
             Outcome::failed("c", "broken", "because"),
-            Outcome { attempts: 3, cost_usd: 0.25, ..Outcome::kept("d") },
+            Outcome { attempts: 3, cost_usd: 0.25, input_tokens: 7, output_tokens: 9, ..Outcome::kept("d") },
             Outcome::skipped("", "beyond-limit"),
             Outcome::kept("e").with_repairs([("call: lost-brace".to_owned(), 1)].into()),
             Outcome::dropped("f", "same-server"),
@@ -122,10 +126,8 @@ mod tests {
             assert_eq!(seen.get(&hash), Some((outcome.clone(), i as u64)));
             assert!(!seen.insert(&hash, outcome.clone(), i as u64));
         }
-        assert_eq!((seen.len(), seen.get("another"), seen.reasons.len()), (7, None, 3));
-        let mut rows: Vec<u64> = seen.ends().map(|(_, rows)| rows).collect();
-        rows.sort_unstable();
-        assert_eq!(rows, [0, 1, 2, 3, 4, 5, 6]);
-        assert!(size_of::<End>() <= 32);
+        assert_eq!((seen.get("another"), seen.reasons.len()), (None, 3));
+        assert!(size_of::<End>() <= 48);
+        assert_ne!(digest("hash 1"), digest("hash 3"));
     }
 }

@@ -6,12 +6,13 @@ use std::{
 };
 
 use mcpmill_core::{
+    account::Accounts,
     event::Summary,
     record::{Repairs, Usage},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{RunDirError, stage_info};
+use super::{RunDirError, read_json, stage_info};
 use crate::{artifact::Table, durable};
 
 /// A stage as it was found.
@@ -38,12 +39,15 @@ pub struct StageInfo {
     pub output_rows: u64,
     /// Calls made again because a kill cut off the first.
     pub repeated: u64,
-    /// Tokens, and `cost` in US dollars.
+    /// Tokens of its rows, and `cost` in US dollars.
     #[serde(flatten)]
     pub usage: Usage,
     /// Replies that were repaired, by prompt and rule.
     #[serde(default, skip_serializing_if = "Repairs::is_empty")]
     pub repairs: Repairs,
+    /// All its calls by account, those of rows that were tried again or cut off included.
+    #[serde(default, skip_serializing_if = "Accounts::is_empty")]
+    pub accounts: Accounts,
 }
 
 /// Rows by outcome.
@@ -61,7 +65,7 @@ pub struct OutcomeCounts {
 
 impl StageInfo {
     fn new(stage: &str, fingerprint: &str, summary: &Summary) -> Self {
-        let Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, ref repairs } = *summary;
+        let Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, .. } = *summary;
         Self {
             stage: stage.to_owned(),
             fingerprint: fingerprint.to_owned(),
@@ -70,7 +74,8 @@ impl StageInfo {
             output_rows,
             repeated,
             usage,
-            repairs: repairs.clone(),
+            repairs: summary.repairs.clone(),
+            accounts: summary.accounts.clone(),
         }
     }
 
@@ -78,8 +83,8 @@ impl StageInfo {
     pub fn summary(&self) -> Summary {
         let OutcomeCounts { kept, dropped, failed, skipped } = self.outcomes;
         let Self { input_rows, output_rows, repeated, usage, .. } = *self;
-        let repairs = self.repairs.clone();
-        Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, repairs }
+        let (repairs, accounts) = (self.repairs.clone(), self.accounts.clone());
+        Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, repairs, accounts }
     }
 }
 
@@ -103,21 +108,19 @@ impl StageDir {
         &self.path
     }
 
-    /// A count as it was when work on the stage began: `now` the first time, the same number after a
-    /// kill, so that what the stage adds to it is known whoever finishes it.
+    /// Counts as they were when work on the stage began: `now` the first time, the same after a
+    /// kill, so that what the stage adds to them is known whoever finishes it.
     ///
     /// # Errors
     /// The mark cannot be read or written.
-    pub fn count_at_begin(&self, now: u64) -> Result<u64, RunDirError> {
-        let mark = self.path.join(COUNT_AT_BEGIN);
-        match fs::read_to_string(&mark) {
-            Ok(text) => text.trim().parse().map_err(|e| RunDirError::new(&mark, io::Error::other(e))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.write(COUNT_AT_BEGIN, format!("{now}\n").as_bytes())?;
-                Ok(now)
-            }
-            Err(e) => Err(RunDirError::new(&mark, e)),
+    pub fn counts_at_begin<T: Serialize + DeserializeOwned>(&self, now: T) -> Result<T, RunDirError> {
+        let mark = self.path.join(COUNTS_AT_BEGIN);
+        if let Some(before) = read_json(&mark)? {
+            return Ok(before);
         }
+        let text = serde_json::to_vec(&now).map_err(|e| RunDirError::new(&mark, io::Error::other(e)))?;
+        self.write(COUNTS_AT_BEGIN, &text)?;
+        Ok(now)
     }
 
     /// The file of a table in it.
@@ -147,8 +150,8 @@ impl StageDir {
     }
 }
 
-/// Holds [`StageDir::count_at_begin`] until the stage is done.
-const COUNT_AT_BEGIN: &str = "count-at-begin";
+/// Holds [`StageDir::counts_at_begin`] until the stage is done.
+const COUNTS_AT_BEGIN: &str = "counts-at-begin.json";
 
 /// See [`super::RunDir::stage`].
 pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageState, RunDirError> {
@@ -190,7 +193,7 @@ fn supersede(path: &Path) -> Result<Option<PathBuf>, RunDirError> {
 
 /// Removes what only unfinished work needs.
 fn remove_parts(stage: &Path) -> Result<(), RunDirError> {
-    let (parts, count) = (stage.join("parts"), stage.join(COUNT_AT_BEGIN));
+    let (parts, count) = (stage.join("parts"), stage.join(COUNTS_AT_BEGIN));
     for (path, removed) in [(&parts, fs::remove_dir_all(&parts)), (&count, fs::remove_file(&count))] {
         if let Err(e) = removed
             && e.kind() != io::ErrorKind::NotFound

@@ -18,6 +18,7 @@ fn summary() -> mcpmill_core::event::Summary {
         repeated: 1,
         repairs: [("call: code-fence".to_owned(), 2)].into(),
         usage: Usage { input_tokens: 5, output_tokens: 6, cached_tokens: 7, reasoning_tokens: 8, cost: 0.25 },
+        accounts: mcpmill_core::account::Accounts::default(),
     }
 }
 
