@@ -189,12 +189,16 @@ pub enum Cache {
     },
     /// Remove installed servers that were not used for some time; they are installed again when needed
     Prune {
-        /// Not used for this many days
+        /// Not used, or with `--exchanges` recorded, for this many days
         #[arg(long, value_name = "N", default_value_t = 30)]
         days: u64,
         /// And what npm and uv keep of packages
         #[arg(long)]
         packages: bool,
+        /// And recorded exchanges that no run below `runs_dir` recorded or was given: they would be asked, and paid,
+        /// for again
+        #[arg(long)]
+        exchanges: bool,
     },
     /// Take a file written by `cache export` into the store
     Import {

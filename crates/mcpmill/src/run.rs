@@ -258,8 +258,10 @@ fn shareable(config: &Config) -> String {
     let name_only = |path: &Path| path.file_name().map(PathBuf::from).unwrap_or_default();
     config.embedding.model_dir = name_only(&config.embedding.model_dir);
     for model in config.models.values_mut() {
-        if let Model::Local(local) = model {
-            local.model = name_only(Path::new(&local.model)).to_string_lossy().into_owned();
+        match model {
+            Model::Local(local) => local.model = name_only(Path::new(&local.model)).to_string_lossy().into_owned(),
+            // What follows the path of an address may be a key.
+            Model::Endpoint(endpoint) => endpoint.base_url.truncate(endpoint.base_url.find(['?', '#']).unwrap_or(usize::MAX)),
         }
     }
     config.to_toml()

@@ -1,6 +1,7 @@
 //! The store of exchanges with the outside world, in SQLite: shared by all runs and by processes
 //! that work at the same time, and written as a file to be replayed elsewhere.
 
+mod checkpoint;
 mod export;
 mod pack;
 mod prune;

@@ -69,7 +69,7 @@ impl SqliteExchanges {
             fs::create_dir_all(folder).map_err(|e| fail(e.into()))?;
         }
         let connection = tables::connect(path).map_err(fail)?;
-        let writer = tables::connect(path).and_then(|connection| Writer::start(connection, run, path)).map_err(fail)?;
+        let writer = Writer::start(path, run).map_err(fail)?;
         Ok(Self { path: path.to_owned(), run: run.to_owned(), connection: Mutex::new(connection), writer })
     }
 

@@ -12,7 +12,7 @@ use mcpmill_core::{
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{ExchangesErrorKind, pack::Packed};
+use super::{ExchangesErrorKind, checkpoint::Checkpoints, pack::Packed, tables};
 
 /// Changes that may wait; beyond them callers wait to hand theirs over.
 const QUEUE: usize = 1024;
@@ -65,13 +65,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts it over a connection of its own.
-    pub(super) fn start(connection: Connection, run: &str, path: &Path) -> Result<Self, ExchangesErrorKind> {
+    /// Starts it over connections of its own.
+    pub(super) fn start(path: &Path, run: &str) -> Result<Self, ExchangesErrorKind> {
         let (jobs, waiting) = mpsc::channel(QUEUE);
-        let run = run.to_owned();
-        let name = format!("exchanges {}", path.file_name().unwrap_or_default().display());
+        let (connection, run) = (tables::connect(path)?, run.to_owned());
+        connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
+        let checkpoints = Checkpoints::start(tables::connect(path)?)?;
         let thread =
-            thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || work(connection, &run, waiting))?;
+            thread::Builder::new().name("exchanges".into()).spawn(move || work(connection, &run, waiting, checkpoints))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
@@ -98,10 +99,15 @@ impl Drop for Writer {
     }
 }
 
-fn work(mut connection: Connection, run: &str, mut waiting: mpsc::Receiver<Job>) {
+fn work(mut connection: Connection, run: &str, mut waiting: mpsc::Receiver<Job>, mut checkpoints: Checkpoints) {
     let mut group = Vec::with_capacity(GROUP);
-    while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
+    loop {
+        let changes = waiting.blocking_recv_many(&mut group, GROUP);
+        if changes == 0 {
+            return;
+        }
         commit(&mut connection, run, &mut group);
+        checkpoints.committed(changes, &connection);
     }
 }
 

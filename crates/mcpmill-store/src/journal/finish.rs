@@ -1,5 +1,7 @@
 //! The end of a stage: parts become artifacts, `stage.json` comes last.
 
+use std::{path::Path, thread};
+
 use mcpmill_core::{
     event::Summary,
     record::{Outcome, Verdict},
@@ -25,10 +27,14 @@ impl<O: Artifact> Journal<O> {
         };
         self.agree(summary, &counted)?;
         let numbers = self.parts.list()?.0;
-        let rows = merge::<O>(&self.parts, &numbers, Piece::Rows, &self.stage.table::<O>())?;
-        self.same("rows in parts", counted.output_rows, rows)?;
-        let outcomes = merge::<O>(&self.parts, &numbers, Piece::Outcomes, &self.stage.table::<Outcome>())?;
-        self.same("outcomes in parts", counted.input_rows, outcomes)?;
+        let merged = |piece, target: &Path| merge::<O>(&self.parts, &numbers, piece, target);
+        let (rows, outcomes) = thread::scope(|scope| {
+            let outcomes = scope.spawn(|| merged(Piece::Outcomes, &self.stage.table::<Outcome>()));
+            let rows = merged(Piece::Rows, &self.stage.table::<O>());
+            (rows, outcomes.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        self.same("rows in parts", counted.output_rows, rows?)?;
+        self.same("outcomes in parts", counted.input_rows, outcomes?)?;
         let verdicts = self.stage.table::<Verdict>();
         if self.options.verdicts || self.any_verdict(&numbers)? {
             merge::<O>(&self.parts, &numbers, Piece::Verdicts, &verdicts)?;

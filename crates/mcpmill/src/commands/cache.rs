@@ -13,7 +13,7 @@ use mcpmill_clients::{
 use mcpmill_core::{edge::Exchange, secrets};
 use mcpmill_store::{
     exchanges::{ExchangesError, Limits, SqliteExchanges, Which},
-    run_dir::latest,
+    run_dir::{latest, list},
 };
 use serde_json::{Value, json};
 
@@ -32,7 +32,12 @@ pub async fn cache(setup: &Setup, what: &Cache) -> Result<(), Failure> {
         Cache::Stats => stats(setup),
         Cache::Export { file, all } => export(setup, file, *all),
         Cache::Import { file } => import(setup, file),
-        Cache::Prune { days, packages } => prune(setup, *days, *packages).await,
+        Cache::Prune { days, packages, exchanges } => {
+            let since = SystemTime::now().checked_sub(Duration::from_secs(days.saturating_mul(86_400)));
+            let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
+            prune(setup, since, *packages).await?;
+            if *exchanges { prune_exchanges(setup, since) } else { Ok(()) }
+        }
     }
 }
 
@@ -98,15 +103,29 @@ fn import(setup: &Setup, file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn prune(setup: &Setup, days: u64, packages: bool) -> Result<(), Failure> {
+async fn prune(setup: &Setup, since: SystemTime, packages: bool) -> Result<(), Failure> {
     let cache = &setup.config.cache_dir;
     let failed = |e: std::io::Error| Failure::environment(format!("failed to make room in `{}`: {e}", cache.display()));
-    let since = SystemTime::now().checked_sub(Duration::from_secs(days.saturating_mul(86_400))).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut pruned = prune_installations(cache, since).await.map_err(failed)?;
     if packages {
         pruned.bytes += prune_packages(cache).map_err(failed)?.bytes;
     }
     eprintln!("removed {} installed servers, {} MB", pruned.installations, pruned.bytes >> 20);
+    Ok(())
+}
+
+/// Exchanges go only with the runs that need them. The store may serve other folders, whose runs cannot be seen from
+/// here: their youngest exchanges stay by their age.
+fn prune_exchanges(setup: &Setup, since: SystemTime) -> Result<(), Failure> {
+    let runs = list(&setup.config.runs_dir).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
+    let there: Vec<String> = runs.into_iter().map(|run| run.id).collect();
+    let pruned = store(setup, "")?.prune(&there, since).map_err(|e| failure(&e))?;
+    eprintln!(
+        "removed {} exchanges and the accounts of {} runs that are gone, {} MB",
+        pruned.exchanges,
+        pruned.runs,
+        pruned.bytes >> 20
+    );
     Ok(())
 }
 
