@@ -23,10 +23,10 @@ os.environ.update(
     TELEMETRY_ENABLED="false", NEMO_TELEMETRY_ENABLED="false", HF_HUB_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True",
     CURATOR_CACHE_DIR=os.path.join(os.getcwd(), "curator"), HF_HOME=os.path.join(os.getcwd(), "hf"),
 )
-# The vocabulary of tiktoken is not fetched: litellm brings it along.
-for site in sys.path:
-    for folder in glob.glob(os.path.join(site, "litellm/litellm_core_utils/tokenizers")):
-        os.environ["TIKTOKEN_CACHE_DIR"] = folder
+# The vocabulary of tiktoken is not fetched: litellm, in one of the environments beside this one, brings it along.
+TOKENIZERS = "*/lib/python*/site-packages/litellm/litellm_core_utils/tokenizers"
+for folder in glob.glob(os.path.join(os.path.dirname(sys.prefix), TOKENIZERS)):
+    os.environ["TIKTOKEN_CACHE_DIR"] = folder
 
 
 def topics():

@@ -75,7 +75,7 @@ fn prepare(connection: &mut Connection) -> Result<(), Refused> {
     recognise(&tx)?;
     tx.finish()?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16000")?;
+    connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -4000")?;
     connection.query_row("PRAGMA wal_autocheckpoint = 4000", [], |_| Ok(()))?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     match recognise(&tx)? {

@@ -67,14 +67,20 @@ impl Piece {
         self.columns::<O>().and(self.extra())
     }
 
-    /// What the rows of this piece are sorted by.
-    pub fn key<O: Artifact>(self, row: &Value) -> Key {
-        let text = |column: &str| row[column].as_str().unwrap_or_default().to_owned();
+    /// The columns that the rows of this piece are sorted by.
+    pub fn key_columns<O: Artifact>(self) -> [Option<&'static str>; 2] {
         match self {
-            Self::Rows => (text(O::KEY), String::new()),
-            Self::Outcomes => (text(Outcome::KEY), text("input_hash")),
-            Self::Verdicts => (text(Verdict::KEY), text("input_hash")),
+            Self::Rows => [Some(O::KEY), None],
+            Self::Outcomes => [Some(Outcome::KEY), Some("input_hash")],
+            Self::Verdicts => [Some(Verdict::KEY), Some("input_hash")],
         }
+    }
+
+    /// What the rows of this piece are sorted by.
+    fn key<O: Artifact>(self, row: &Value) -> Key {
+        let [first, second] = self.key_columns::<O>();
+        let text = |column: Option<&str>| column.and_then(|c| row[c].as_str()).unwrap_or_default().to_owned();
+        (text(first), text(second))
     }
 
     /// Takes out of a part's row what only parts have.

@@ -380,3 +380,21 @@ fn a_write_that_fails_half_way_is_taken_back() {
     assert!(tail.append(b"line\n").is_err());
     assert!(tail.append(b"line\n").unwrap_err().to_string().contains("half way"), "nothing may follow half a line");
 }
+
+#[test]
+fn merged_parts_are_the_bytes_of_the_rows_written_at_once() {
+    let place = Place::new();
+    let journal = place.open(70);
+    accept(&journal, 0..1000);
+    journal.finish(&summary(0..1000)).unwrap();
+    let whole = place.folder().join("whole");
+    let is_whole = |name: &str| fs::read(&whole).unwrap() == fs::read(place.folder().join(name)).unwrap();
+    let mut rows: Vec<Sample> = (0..1000).flat_map(|n| done(n).rows).collect();
+    rows.sort_by(|a, b| a.id.cmp(&b.id));
+    crate::parquet_file::write_all(&whole, &rows, &[]).unwrap();
+    assert!(rows.len() == 500 && is_whole("samples.parquet"));
+    let mut outcomes: Vec<Outcome> = (0..1000).map(|n| done(n).outcome).collect();
+    outcomes.sort_by(|a, b| a.input_id.cmp(&b.input_id));
+    crate::parquet_file::write_all(&whole, &outcomes, &[]).unwrap();
+    assert!(is_whole("outcomes.parquet"), "over several batches");
+}

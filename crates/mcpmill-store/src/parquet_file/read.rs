@@ -8,6 +8,7 @@ use std::{
     vec,
 };
 
+use arrow_array::RecordBatch;
 use parquet::arrow::{
     ProjectionMask,
     arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
@@ -51,7 +52,7 @@ impl<T: Table> Iterator for Rows<T> {
         let record = self.values.next()?.and_then(|value| {
             serde_json::from_value(value).map_err(|e| {
                 let kind = FileErrorKind::Record { row: self.read, table: T::NAME, detail: e.to_string() };
-                FileError::read(&self.values.path, kind)
+                FileError::read(&self.values.batches.path, kind)
             })
         });
         self.read += 1;
@@ -87,15 +88,14 @@ pub fn metadata(path: &Path) -> Result<Vec<(String, String)>, FileError> {
     Ok(pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect())
 }
 
-/// The rows of a file as JSON objects.
-pub(crate) struct Values {
+/// The rows of a file in columns, some at a time.
+pub(crate) struct Batches {
     path: PathBuf,
     columns: Columns,
     batches: Option<ParquetRecordBatchReader>,
-    batch: vec::IntoIter<Value>,
 }
 
-impl Values {
+impl Batches {
     /// Opens a file; `batch_rows` of its rows are in memory at a time.
     pub fn open(path: &Path, columns: &Columns, batch_rows: usize) -> Result<Self, FileError> {
         let (file, footer) = footer(path)?;
@@ -109,15 +109,34 @@ impl Values {
                 .with_batch_size(batch_rows)
                 .build()
         })?;
-        Ok(Self { path: path.to_owned(), columns: columns.clone(), batches: Some(batches), batch: Vec::new().into_iter() })
+        Ok(Self { path: path.to_owned(), columns: columns.clone(), batches: Some(batches) })
     }
+}
 
-    fn refill(&mut self, mut batches: ParquetRecordBatchReader) -> Result<bool, FileError> {
-        let Some(batch) = guarded(&self.path, || batches.next().transpose())? else { return Ok(false) };
-        let rows = decode(self.columns.schema(), &batch).map_err(|e| FileError::read(&self.path, e))?;
-        self.batch = rows.into_iter();
-        self.batches = Some(batches);
-        Ok(true)
+impl Iterator for Batches {
+    type Item = Result<RecordBatch, FileError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // Taken out and put back only on success, so that nothing follows an error.
+        let mut batches = self.batches.take()?;
+        let batch = guarded(&self.path, || batches.next().transpose()).transpose()?;
+        if batch.is_ok() {
+            self.batches = Some(batches);
+        }
+        Some(batch)
+    }
+}
+
+/// The rows of a file as JSON objects.
+pub(crate) struct Values {
+    batches: Batches,
+    batch: vec::IntoIter<Value>,
+}
+
+impl Values {
+    /// As [`Batches::open`].
+    pub fn open(path: &Path, columns: &Columns, batch_rows: usize) -> Result<Self, FileError> {
+        Ok(Self { batches: Batches::open(path, columns, batch_rows)?, batch: Vec::new().into_iter() })
     }
 }
 
@@ -129,12 +148,18 @@ impl Iterator for Values {
             if let Some(value) = self.batch.next() {
                 return Some(Ok(value));
             }
-            // Taken out and put back only on success, so that nothing follows an error.
-            let batches = self.batches.take()?;
-            match self.refill(batches) {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => return Some(Err(error)),
+            let Batches { path, columns, .. } = &self.batches;
+            let (path, schema) = (path.clone(), columns.schema().clone());
+            let rows = match self.batches.next()? {
+                Ok(batch) => decode(&schema, &batch).map_err(|e| FileError::read(&path, e)),
+                Err(error) => Err(error),
+            };
+            match rows {
+                Ok(rows) => self.batch = rows.into_iter(),
+                Err(error) => {
+                    self.batches.batches = None;
+                    return Some(Err(error));
+                }
             }
         }
     }

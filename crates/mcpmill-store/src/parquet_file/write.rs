@@ -2,6 +2,7 @@
 
 use std::{fs::File, path::Path};
 
+use arrow_array::RecordBatch;
 use parquet::{
     arrow::{ArrowWriter, arrow_writer::ArrowWriterOptions},
     basic::{Compression, ZstdLevel},
@@ -25,10 +26,10 @@ use crate::{
 pub const ROW_GROUP_ROWS: usize = 10_000;
 
 /// Rows encoded at once. A divisor of [`ROW_GROUP_ROWS`]; page boundaries depend on it.
-const BATCH_ROWS: usize = 500;
+pub(crate) const BATCH_ROWS: usize = 500;
 
 /// Bytes of rows encoded at once, should rows be large.
-const BATCH_BYTES: usize = 64 << 20;
+pub(crate) const BATCH_BYTES: usize = 64 << 20;
 
 /// How a file is laid out.
 #[derive(Clone, Copy)]
@@ -101,6 +102,13 @@ impl Writer {
         self.waiting.push(row);
         self.rows += 1;
         if self.waiting.len() == BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds rows that are columns already, in the order of this file's.
+    pub(crate) fn push_batch(&mut self, batch: &RecordBatch) -> Result<(), FileError> {
+        self.flush()?;
+        self.rows += batch.num_rows() as u64;
+        self.arrow.write(batch).map_err(|e| FileError::write(&self.path, parquet_kind(e)))
     }
 
     fn flush(&mut self) -> Result<(), FileError> {
