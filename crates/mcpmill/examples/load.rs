@@ -9,7 +9,8 @@
 //! Curator, Data Designer and distilabel, in turns (`load_peers.py`). The rounds of one measure are medians.
 //!
 //!     load -- FOLDER memory ROWS…     resident memory, one process for each number of rows
-//!     load -- FOLDER latency MS       rows a second where each answer takes so long
+//!     load -- FOLDER latency MS       rows a second where each answer takes so long: 256 calls in flight, first with as
+//!                                     many rows, then with a quarter more, so that calls are ready when one ends
 
 #[path = "../src/reporter.rs"]
 mod reporter;
@@ -17,7 +18,7 @@ mod reporter;
 use std::{
     env,
     io::{BufRead, BufReader, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -85,19 +86,21 @@ fn main() -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["serve", ms] => serve(Duration::from_millis(ms.parse()?)),
-        ["round", folder, port, rows, concurrency] => round(Path::new(folder), port, rows.parse()?, concurrency.parse()?),
+        ["round", folder, port, rows, in_flight, calls] => {
+            round(Path::new(folder), port, rows.parse()?, [in_flight.parse()?, calls.parse()?])
+        }
         [folder, "memory", ref rows @ ..] => memory(Path::new(folder), rows),
         [folder, "latency", ms] => latency(Path::new(folder), ms),
         [folder, ref rest @ ..] => {
             let rounds = rest.first().map_or(Ok(3), |rounds| rounds.parse())?;
-            throughput(Path::new(folder), rounds, rest.get(1).map(PathBuf::from))
+            throughput(Path::new(folder), rounds, rest.get(1).map(Path::new))
         }
         [] => bail!("name a folder to work in"),
     }
 }
 
 /// Rows a second without latency, beside the peers.
-fn throughput(folder: &Path, rounds: usize, venvs: Option<PathBuf>) -> Result<()> {
+fn throughput(folder: &Path, rounds: usize, venvs: Option<&Path>) -> Result<()> {
     let endpoint = Served::start("0")?;
     let peers: &[&str] = if venvs.is_some() { &["curator", "dd", "dist"] } else { &[] };
     let mut told: Vec<(String, Vec<f64>)> = Vec::new();
@@ -107,12 +110,12 @@ fn throughput(folder: &Path, rounds: usize, venvs: Option<PathBuf>) -> Result<()
     };
     for round in 1..=rounds {
         for concurrency in [64, 256] {
-            let made = one_round(folder, &endpoint, ROWS, concurrency)?;
+            let made = one_round(folder, &endpoint, ROWS, [concurrency; 2])?;
             println!("round {round}: mcpmill at {concurrency}: {made}");
             note(format!("mcpmill at {concurrency}"), made["rows_per_s"].as_f64().unwrap_or_default());
         }
         for peer in peers {
-            let python = venvs.iter().map(|venvs| venvs.join(peer).join("bin/python")).next().context("no environment")?;
+            let python = venvs.context("no environments")?.join(peer).join("bin/python");
             let made = peer_round(&python, peer, folder, &endpoint)?;
             println!("round {round}: {peer}: {made}");
             note((*peer).to_owned(), made["rows_per_s"].as_f64().unwrap_or_default());
@@ -136,7 +139,7 @@ fn throughput(folder: &Path, rounds: usize, venvs: Option<PathBuf>) -> Result<()
 fn memory(folder: &Path, rows: &[&str]) -> Result<()> {
     let endpoint = Served::start("0")?;
     for rows in rows {
-        println!("{rows} rows: {}", one_round(folder, &endpoint, rows.parse()?, 64)?);
+        println!("{rows} rows: {}", one_round(folder, &endpoint, rows.parse()?, [64; 2])?);
     }
     Ok(())
 }
@@ -145,13 +148,15 @@ fn memory(folder: &Path, rows: &[&str]) -> Result<()> {
 fn latency(folder: &Path, ms: &str) -> Result<()> {
     let endpoint = Served::start(ms)?;
     let ideal = 256.0 / (ms.parse::<f64>()? / 1e3);
-    let mut rates = Vec::new();
-    for _ in 0..3 {
-        let made = one_round(folder, &endpoint, ROWS, 256)?;
-        println!("{made}");
-        rates.push(made["asked_per_s"].as_f64().unwrap_or_default());
+    for in_flight in [256, 320] {
+        let mut rates = Vec::new();
+        for _ in 0..3 {
+            let made = one_round(folder, &endpoint, ROWS, [in_flight, 256])?;
+            println!("{in_flight} rows in flight: {made}");
+            rates.push(made["asked_per_s"].as_f64().unwrap_or_default());
+        }
+        println!("{:.0} of {ideal:.0} calls a second: {:.1} %", median(&rates), 100.0 * median(&rates) / ideal);
     }
-    println!("{:.0} of {ideal:.0} calls a second: {:.1} %", median(&rates), 100.0 * median(&rates) / ideal);
     Ok(())
 }
 
@@ -162,10 +167,11 @@ fn median(rates: &[f64]) -> f64 {
 }
 
 /// A round in a process of its own, so that what it takes can be told apart.
-fn one_round(folder: &Path, endpoint: &Served, rows: usize, concurrency: usize) -> Result<Value> {
+fn one_round(folder: &Path, endpoint: &Served, rows: usize, [in_flight, calls]: [usize; 2]) -> Result<Value> {
     let scratch = tempfile::tempdir_in(folder)?;
     let mut command = Command::new(env::current_exe()?);
-    command.arg("round").arg(scratch.path()).args([&endpoint.port, &rows.to_string(), &concurrency.to_string()]);
+    command.arg("round").arg(scratch.path()).args([&endpoint.port, &rows.to_string()]);
+    command.args([in_flight.to_string(), calls.to_string()]);
     last_line(&mut command)
 }
 
@@ -185,11 +191,11 @@ fn last_line(command: &mut Command) -> Result<Value> {
     Ok(serde_json::from_str(text.lines().last().context("it printed nothing")?)?)
 }
 
-/// Makes the rows, and prints what that took.
-fn round(folder: &Path, port: &str, rows: usize, concurrency: usize) -> Result<()> {
+/// Makes the rows, so many in flight and so many of their calls, and prints what that took.
+fn round(folder: &Path, port: &str, rows: usize, at_once: [usize; 2]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let started = Instant::now();
-    let asked = runtime.block_on(make(folder, port, rows, concurrency))?;
+    let asked = runtime.block_on(make(folder, port, rows, at_once))?;
     let seconds = started.elapsed().as_secs_f64();
     let told = json!({
         "rows_per_s": (rows as f64 / seconds).round(), "asked_per_s": (rows as f64 / asked).round(),
@@ -200,14 +206,14 @@ fn round(folder: &Path, port: &str, rows: usize, concurrency: usize) -> Result<(
 }
 
 /// Returns the seconds until the last row was in the journal.
-async fn make(folder: &Path, port: &str, rows: usize, concurrency: usize) -> Result<f64> {
+async fn make(folder: &Path, port: &str, rows: usize, [concurrency, calls]: [usize; 2]) -> Result<f64> {
     let started = Instant::now();
     let run = RunDir::create(&folder.join("runs"), "2026-01-01", &"0".repeat(64), "bench")?;
     let StageState::Open(stage) = run.stage("3-generate", &"0".repeat(64))? else { bail!("the run is not new") };
     let journal = Journal::<Sample>::open(stage, JournalOptions::default())?;
     let store = SqliteExchanges::open(&folder.join("exchanges.sqlite"), &run.info().id)?;
     let recorder = Arc::new(Recorder::new(Arc::new(store), Mode::Reuse));
-    let model = RecordedChat::new(Arc::new(endpoint(port, concurrency)?), Arc::clone(&recorder));
+    let model = RecordedChat::new(Arc::new(endpoint(port, calls)?), Arc::clone(&recorder));
     let prompt = Prompt::parse("load", PROMPT)?;
     let (events, stream) = Events::channel();
     let reporter = reporter::Reporter::spawn(stream, Some(&run.path().join("events.jsonl")))?;

@@ -110,7 +110,7 @@ impl Reporter {
             }
             Event::StageReused { stage, summary } => eprintln!("{}", line(stage, summary, "done before")),
             Event::RunEnded { accounts } => {
-                accounts.by_name.iter().filter_map(|(name, a)| account(name, a)).for_each(|l| eprintln!("{l}"))
+                accounts.by_name.iter().filter_map(|(name, a)| account(name, a)).for_each(|line| eprintln!("{line}"));
             }
             Event::Note { text } => match &self.stage {
                 Some(stage) => stage.bar.suspend(|| eprintln!("{}", escaped(text))),
