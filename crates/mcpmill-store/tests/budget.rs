@@ -52,7 +52,7 @@ impl ChatModel for Priced {
         tokio::time::sleep(Duration::from_millis(request.seed % 3)).await;
         let usage = Usage { output_tokens: 100, cost: PRICE, ..Usage::default() };
         let content = format!("answer to {}", request.seed);
-        Ok(ChatReply { content, tool_calls: Vec::new(), finish: Finish::Stop, usage, attempts: 1 })
+        Ok(ChatReply { content, tool_calls: Vec::new(), finish: Finish::Stop, usage, attempts: 1, repairs: Vec::new() })
     }
 }
 

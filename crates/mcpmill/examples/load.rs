@@ -25,8 +25,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use mcpmill_clients::chat::{Endpoint, EndpointSettings};
+use mcpmill_clients::chat::{Endpoint, EndpointSettings, Sampling};
 use mcpmill_core::{
+    account::Price,
     canonical::sha256_hex,
     drive::{Context, Done, Pace, drive_each},
     edge::{Mode, RecordedChat, Recorder},
@@ -233,13 +234,16 @@ fn endpoint(port: &str, concurrency: usize) -> Result<Endpoint> {
     Ok(Endpoint::new(EndpointSettings {
         base_url: format!("http://127.0.0.1:{port}/v1"),
         model: "loopback".into(),
+        api: None,
         key: None,
         concurrency,
         requests_per_minute: None,
+        tokens_per_minute: None,
         retries: 0,
         timeout: Duration::from_secs(60),
-        price_input: 1.0,
-        price_output: 2.0,
+        give_up_after: Duration::from_secs(60),
+        price: Some(Price { input: 1.0, output: 2.0, ..Price::default() }),
+        sampling: Sampling::default(),
         extra: serde_json::Map::new(),
         tool_schema: None,
     })?)

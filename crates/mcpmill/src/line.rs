@@ -107,7 +107,7 @@ impl Line {
         cancel: CancellationToken,
         limit: Option<usize>,
     ) -> Result<Self, Failure> {
-        let recorder = Arc::new(accounts::recorder(&config, exchanges(&config, &run.info().id)?).await?);
+        let recorder = Arc::new(accounts::recorder(&config, &declarations, exchanges(&config, &run.info().id)?).await?);
         Ok(Self {
             config,
             declarations,

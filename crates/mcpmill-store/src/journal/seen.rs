@@ -52,7 +52,7 @@ impl Seen {
 
     fn plain(&mut self, outcome: &Outcome, rows: u64) -> Option<End> {
         let &Outcome { outcome: kind, seconds, attempts, cost_usd, .. } = outcome;
-        if outcome.cause.is_some() || outcome.raw.is_some() {
+        if outcome.cause.is_some() || outcome.raw.is_some() || outcome.repairs.is_some() {
             return None;
         }
         let (input_tokens, output_tokens) =

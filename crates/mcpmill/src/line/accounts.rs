@@ -16,9 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Line;
 use crate::{
-    config::{self, Config, Model},
+    config::{self, Config},
+    declarations::Declarations,
     edges::model_of,
     error::{Exit, Failure},
+    prices::Prices,
 };
 
 /// A longer span cannot be added to every clock; nobody notices its end.
@@ -37,14 +39,18 @@ pub struct Counts {
 ///
 /// # Errors
 /// The budget is no such, or the store cannot be used.
-pub(super) async fn recorder(config: &Config, store: Arc<dyn Exchanges>) -> Result<Recorder, Failure> {
+pub(super) async fn recorder(
+    config: &Config,
+    declarations: &Declarations,
+    store: Arc<dyn Exchanges>,
+) -> Result<Recorder, Failure> {
     let caps = caps(&config.budget)?;
     let recorder = Recorder::new(store, config.mode);
     if config.mode == Mode::Replay {
         return Ok(recorder);
     }
     if caps.cost.is_some() {
-        every_price_is_known(config)?;
+        every_price_is_known(config, &Prices::load(declarations)?)?;
     }
     let fail = |e: mcpmill_core::edge::StoreError| Failure::from_error(Exit::Unexpected, &e);
     recorder.cut_off().await.map_err(fail)?;
@@ -67,14 +73,11 @@ fn caps(budget: &config::Budget) -> Result<Caps, Failure> {
 }
 
 /// A cap on money says nothing of a model whose price nobody knows.
-fn every_price_is_known(config: &Config) -> Result<(), Failure> {
+fn every_price_is_known(config: &Config, prices: &Prices) -> Result<(), Failure> {
     let mut unknown = BTreeSet::new();
     for role in Role::ALL {
         let named = model_of(config, role)?;
-        if let Model::Endpoint(endpoint) = &named.model
-            && endpoint.price_input <= 0.0
-            && endpoint.price_output <= 0.0
-        {
+        if named.priced.is_some_and(|(model, own)| own.is_none() && prices.find(&model).is_none()) {
             unknown.insert(named.name);
         }
     }
@@ -83,7 +86,7 @@ fn every_price_is_known(config: &Config) -> Result<(), Failure> {
     }
     let names: Vec<String> = unknown.iter().map(|name| format!("`{name}`")).collect();
     Err(Failure::usage(format!("`budget.cost` is set, and the price of {} is not known", names.join(", ")))
-        .hint("set `price_input` and `price_output` of the model, or cap `budget.tokens` in place of the cost"))
+        .hint("set the `price` of the model, or cap `budget.tokens` in place of the cost"))
 }
 
 impl Line {
