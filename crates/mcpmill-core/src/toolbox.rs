@@ -65,29 +65,79 @@ impl Toolbox {
         &self.tools
     }
 
-    /// Up to `count` tools beside `labelled`, the same for the same `key`: no twin of it, no two of
+    /// Up to `count` tools beside the `labelled` ones, the same for the same `key`: no twin of theirs, no two of
     /// one name (a model could not tell them apart), only what `admit` lets in.
-    pub fn distractors<'a>(&'a self, labelled: &Tool, count: usize, key: &str, admit: impl Fn(&Tool) -> bool) -> Vec<&'a Tool> {
-        let mut order: Vec<(String, &Tool)> =
-            self.tools.par_iter().map(|t| (sha256_hex(format!("{key}\n{}", t.id)), t)).collect();
-        order.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut names = HashSet::from([alias(&labelled.name)]);
-        order
+    pub fn distractors<'a>(
+        &'a self,
+        labelled: &[&Tool],
+        count: usize,
+        key: &str,
+        admit: impl Fn(&Tool) -> bool,
+    ) -> Vec<&'a Tool> {
+        let mut names: HashSet<String> = labelled.iter().map(|t| alias(&t.name)).collect();
+        self.shuffled(key)
             .into_iter()
-            .map(|(_, tool)| tool)
-            .filter(|t| !self.are_twins(t, labelled) && admit(t))
+            .filter(|t| !labelled.iter().any(|l| self.are_twins(t, l)) && admit(t))
             .filter(|t| names.insert(alias(&t.name)))
             .take(count)
             .collect()
     }
 
-    /// `labelled` and its distractors in an order that gives nothing away.
-    pub fn candidates<'a>(&'a self, labelled: &'a Tool, count: usize, key: &str, admit: impl Fn(&Tool) -> bool) -> Vec<&'a Tool> {
-        let mut all = self.distractors(labelled, count.saturating_sub(1), key, admit);
-        all.push(labelled);
-        all.sort_by_cached_key(|t| sha256_hex(format!("place\n{key}\n{}", t.id)));
-        all
+    /// All tools in an order that belongs to `key`.
+    fn shuffled(&self, key: &str) -> Vec<&Tool> {
+        let mut order: Vec<(String, &Tool)> =
+            self.tools.par_iter().map(|t| (sha256_hex(format!("{key}\n{}", t.id)), t)).collect();
+        order.sort_by(|a, b| a.0.cmp(&b.0));
+        order.into_iter().map(|(_, tool)| tool).collect()
     }
+
+    /// The `labelled` tools and their distractors, `count` in all, in an order that gives nothing away.
+    pub fn candidates<'a>(
+        &'a self,
+        labelled: &[&'a Tool],
+        count: usize,
+        key: &str,
+        admit: impl Fn(&Tool) -> bool,
+    ) -> Vec<&'a Tool> {
+        let mut all = self.distractors(labelled, count.saturating_sub(labelled.len()), key, admit);
+        all.extend(labelled);
+        placed(all, key)
+    }
+
+    /// Up to `count` tools that do not do what the `withheld` one does, half of them near misses: tools of its
+    /// own server, which are there to be told apart, those with most words in common first. A tool of another
+    /// server that shares its name or most of its words may well do the same; it is not among them.
+    pub fn without<'a>(&'a self, withheld: &Tool, count: usize, key: &str, admit: impl Fn(&Tool) -> bool) -> Vec<&'a Tool> {
+        let wanted = words(withheld);
+        let is_other = |t: &Tool| t.server_id == withheld.server_id || alike(&wanted, &words(t)) < SAME;
+        let fits = |t: &Tool| is_other(t) && alias(&t.name) != alias(&withheld.name) && admit(t);
+        let rest = self.distractors(&[withheld], usize::MAX, key, fits);
+        let (mut near, far): (Vec<&Tool>, Vec<&Tool>) = rest.into_iter().partition(|t| t.server_id == withheld.server_id);
+        near.sort_by(|a, b| alike(&wanted, &words(b)).total_cmp(&alike(&wanted, &words(a))));
+        let split = near.len().min(count.div_ceil(2));
+        let farther = near.split_off(split);
+        placed(near.into_iter().chain(far).chain(farther).take(count).collect(), key)
+    }
+}
+
+/// Share of words in common from which tools of two servers may do the same.
+const SAME: f64 = 0.3;
+
+fn placed<'a>(mut tools: Vec<&'a Tool>, key: &str) -> Vec<&'a Tool> {
+    tools.sort_by_cached_key(|t| sha256_hex(format!("place\n{key}\n{}", t.id)));
+    tools
+}
+
+/// The words of a tool's name and description, small ones left out.
+fn words(tool: &Tool) -> HashSet<String> {
+    let text = format!("{} {}", tool.name, tool.description_text()).to_lowercase();
+    text.split(|c: char| !c.is_alphanumeric()).filter(|w| w.chars().count() > 3).map(str::to_owned).collect()
+}
+
+/// Shared words of all words of the shorter text, 0 to 1.
+fn alike(a: &HashSet<String>, b: &HashSet<String>) -> f64 {
+    let least = a.len().min(b.len());
+    if least == 0 { 0.0 } else { a.intersection(b).count() as f64 / least as f64 }
 }
 
 #[cfg(test)]
@@ -112,11 +162,11 @@ mod tests {
         let namesake = Tool { id: ToolId("tool_x".into()), ..tool("other", "else", json!({})) };
         let box_ =
             Toolbox::new(vec![labelled.clone(), twin, tool("other", "o", json!({})), namesake, tool("third", "t", json!({}))]);
-        let drawn = box_.distractors(&labelled, 9, "k", |_| true);
+        let drawn = box_.distractors(&[&labelled], 9, "k", |_| true);
         let mut names: Vec<&str> = drawn.iter().map(|t| t.name.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["other", "third"]);
-        assert_eq!(box_.distractors(&labelled, 1, "k", |t| t.name == "third")[0].name, "third");
+        assert_eq!(box_.distractors(&[&labelled], 1, "k", |t| t.name == "third")[0].name, "third");
     }
 
     #[test]
@@ -136,7 +186,7 @@ mod tests {
         let twins: Vec<Twin> = [&labelled, &sibling, &copy].map(twin).to_vec();
         let without = Toolbox::new(vec![labelled.clone(), sibling, copy.clone()]);
         let names = |b: &Toolbox| -> HashSet<String> {
-            b.distractors(&labelled, 9, "k", |_| true).iter().map(|t| t.name.clone()).collect()
+            b.distractors(&[&labelled], 9, "k", |_| true).iter().map(|t| t.name.clone()).collect()
         };
         assert_eq!(names(&without).len(), 2);
         let with = without.with_twins(&twins);
@@ -148,9 +198,43 @@ mod tests {
     fn the_labelled_tool_stands_anywhere() {
         let tools: Vec<Tool> = (0..10).map(|i| tool(&format!("t{i}"), "x", json!({"i": i}))).collect();
         let box_ = Toolbox::new(tools.clone());
-        let place = |key: &str| box_.candidates(&tools[0], 5, key, |_| true).iter().position(|t| t.id == tools[0].id).unwrap();
+        let place = |key: &str| box_.candidates(&[&tools[0]], 5, key, |_| true).iter().position(|t| t.id == tools[0].id).unwrap();
         let places: HashSet<usize> = (0..50).map(|i| place(&i.to_string())).collect();
         assert_eq!(places.len(), 5);
         assert_eq!(place("a"), place("a"));
+    }
+
+    #[test]
+    fn several_labelled_tools_stand_among_one_number_of_candidates() {
+        let tools: Vec<Tool> = (0..10).map(|i| tool(&format!("t{i}"), "x", json!({"i": i}))).collect();
+        let box_ = Toolbox::new(tools.clone());
+        let offered = box_.candidates(&[&tools[0], &tools[7]], 5, "k", |_| true);
+        assert_eq!(offered.len(), 5);
+        assert!([0, 7].iter().all(|&i| offered.iter().any(|t| t.id == tools[i].id)));
+    }
+
+    #[test]
+    fn what_is_withheld_is_not_offered_nor_what_may_do_the_same() {
+        let on = |server: &str, name: &str, description: &str| Tool {
+            server_id: ServerId(server.into()),
+            id: ToolId(format!("tool_{server}_{name}")),
+            ..tool(name, description, json!({"s": server, "n": name}))
+        };
+        let withheld = on("srv_a", "read_note", "Reads a note of the notebook");
+        let mut tools = vec![
+            withheld.clone(),
+            on("srv_a", "delete_note", "Deletes a note of the notebook"),
+            on("srv_b", "open_note", "Opens and reads a note of a notebook"),
+            on("srv_b", "read_note", "Something else"),
+        ];
+        tools.extend((0..6).map(|i| on("srv_c", &format!("count_{i}"), &format!("Counts fruit of basket number {i}"))));
+        let box_ = Toolbox::new(tools);
+        for count in [1, 4, 20] {
+            let offered = box_.without(&withheld, count, "k", |_| true);
+            let names: Vec<&str> = offered.iter().map(|t| t.name.as_str()).collect();
+            assert!(names.contains(&"delete_note"), "a near miss is there: {names:?}");
+            assert!(!names.contains(&"read_note") && !names.contains(&"open_note"), "{names:?}");
+            assert_eq!(names.len(), count.min(7));
+        }
     }
 }

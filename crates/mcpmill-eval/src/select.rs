@@ -57,9 +57,10 @@ impl Row for SelectionTask {
 pub fn tasks(items: Vec<Item>, toolbox: &Toolbox, candidates: usize) -> (Vec<SelectionTask>, usize) {
     let before = items.len();
     let task = |item: Item| {
-        let tool = toolbox.get(item.answers.first()?)?;
+        let right: Vec<&Tool> = item.answers.iter().map(|id| toolbox.get(id)).collect::<Option<_>>()?;
+        right.first()?;
         let key = format!("select-{candidates}\n{}", item.sample);
-        let offered = toolbox.candidates(tool, candidates, &key, |_| true).into_iter().cloned().collect();
+        let offered = toolbox.candidates(&right, candidates, &key, |_| true).into_iter().cloned().collect();
         Some(SelectionTask {
             sample: item.sample,
             split: item.split,

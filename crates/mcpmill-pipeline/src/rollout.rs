@@ -11,7 +11,7 @@ use mcpmill_core::{
     edge::{ConnectError, Connector, ExchangeError, ExchangeKind, Recorder, ToolError, ToolErrorKind, WorldSpec},
     event::Summary,
     id::{ServerId, TrajectoryId},
-    record::{Ended, Message, Outcome, PolicyDecision, Row, Sample, ServerRecord, ToolResult, Trajectory},
+    record::{Ended, Message, Outcome, PolicyDecision, Row, Sample, SampleKind, ServerRecord, ToolResult, Trajectory},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -104,6 +104,9 @@ fn share(samples: Vec<Sample>, most: usize) -> Vec<Job> {
 
 async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, recorder: &Recorder) -> Done<Trajectory> {
     let id = sample.id.to_string();
+    if !matches!(sample.kind, SampleKind::Single | SampleKind::Ask) {
+        return Done::none(Outcome::skipped(id, format!("kind: {}", sample.kind.as_str())));
+    }
     let call = sample.messages.iter().flat_map(Message::tool_calls).next().cloned();
     let tool = sample.tool_ids.first().and_then(|t| servers.toolbox.get(t));
     let server = tool.and_then(|t| servers.by_id.get(&t.server_id));
@@ -121,6 +124,7 @@ async fn one(sample: Sample, settings: &RolloutSettings, servers: &Servers, reco
         policy: policy.clone(),
         result: None,
         response_verdict: None,
+        masked: Vec::new(),
     };
     if !policy.allowed {
         return refused(&id, &policy, trajectory);

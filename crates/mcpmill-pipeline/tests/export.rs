@@ -53,6 +53,7 @@ fn trajectory(sample: &Sample, ended: Ended) -> Trajectory {
         policy: PolicyDecision { allowed: ended != Ended::Refused, rule: "default".into() },
         result: None,
         response_verdict: None,
+        masked: Vec::new(),
     }
 }
 

@@ -102,6 +102,7 @@ impl Bench {
             policy: PolicyDecision { allowed: true, rule: "default".into() },
             result: result.map(|r| serde_json::to_string(&r).unwrap()),
             response_verdict: None,
+            masked: Vec::new(),
         };
         let samples = HashMap::from([(sample.id.clone(), sample.clone())]);
         let out = Kept::default();

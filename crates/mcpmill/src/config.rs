@@ -1,13 +1,13 @@
 //! Settings: embedded default < nearest `mcpmill.toml` < `--set`. Unknown keys are errors.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
 use mcpmill_clients::chat::Api;
-use mcpmill_core::{account::Price, edge::Mode, schema_view::Provider};
-use mcpmill_pipeline::generate::Profile;
+use mcpmill_core::{account::Price, edge::Mode, record::SampleKind, schema_view::Provider};
+use mcpmill_pipeline::generate::{Kinds, Languages, Profile};
 use serde::{Deserialize, Serialize};
 
 use crate::{error::Failure, policies::ServerSettings};
@@ -122,8 +122,56 @@ pub struct Generate {
     pub per_call: usize,
     pub profile: ProfileChoice,
     pub evolve: bool,
+    pub evolve_depth: usize,
     pub concurrency: usize,
     pub max_failure_rate: f64,
+    /// Shares of the kinds of conversation.
+    pub kinds: Kinds,
+    /// Shares of the languages.
+    pub languages: Languages,
+    /// What profile `small` leaves out.
+    pub small: SmallProfile,
+}
+
+/// `[generate.small]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SmallProfile {
+    /// Kinds it does not make.
+    pub lacks: BTreeSet<SampleKind>,
+    /// Languages it writes.
+    pub languages: BTreeSet<String>,
+}
+
+impl Generate {
+    /// The deepest evolution.
+    const DEEPEST: usize = 3;
+
+    /// The shares of kinds and languages that a profile can do, and in words what is left out of what was asked for.
+    ///
+    /// # Errors
+    /// A share, a language or the depth is none, or no kind is left.
+    pub fn shares(&self, profile: Profile) -> Result<(Kinds, Languages, Option<String>), Failure> {
+        let fail = |key: &str, fault: String| Failure::usage(format!("failed to read `generate.{key}`: {fault}"));
+        self.kinds.fault().map_or(Ok(()), |fault| Err(fail("kinds", fault)))?;
+        self.languages.fault().map_or(Ok(()), |fault| Err(fail("languages", fault)))?;
+        if self.evolve_depth > Self::DEEPEST {
+            return Err(fail("evolve_depth", format!("{} is deeper than {}", self.evolve_depth, Self::DEEPEST)));
+        }
+        if profile == Profile::Full {
+            return Ok((self.kinds.clone(), self.languages.clone(), None));
+        }
+        let kinds = self.kinds.clone().without(&self.small.lacks);
+        if let Some(fault) = kinds.fault() {
+            let hint =
+                "the kinds asked for are those of `generate.small.lacks`; `generate.small.lacks=[]` tries them all the same";
+            return Err(fail("kinds", fault).hint(hint));
+        }
+        let lacking: Vec<&str> = self.small.lacks.iter().filter(|k| self.kinds.share(**k) > 0.0).map(|k| k.as_str()).collect();
+        let note = (!lacking.is_empty())
+            .then(|| format!("the small profile makes no samples of kind {}; the others take their share", lacking.join(", ")));
+        Ok((kinds, self.languages.clone().among(&self.small.languages), note))
+    }
 }
 
 /// `generate.profile`
@@ -441,5 +489,25 @@ mod tests {
         let text = resolve(&[]).unwrap().to_toml();
         let again: Config = toml::from_str(&text).unwrap();
         assert_eq!(again.to_toml(), text);
+    }
+
+    #[test]
+    fn a_small_model_makes_what_it_can() {
+        let shares = |sets: &[&str], profile| resolve(sets).unwrap().generate.shares(profile);
+        let (kinds, _, note) = shares(&["generate.small.lacks=['chain']"], Profile::Small).unwrap();
+        assert_eq!((kinds.share(SampleKind::Chain), note.unwrap().contains("chain")), (0.0, true));
+        let (kinds, languages, note) = shares(&["generate.languages.de=1.0"], Profile::Full).unwrap();
+        assert!(kinds.share(SampleKind::Chain) > 0.0 && languages.fault().is_none() && note.is_none());
+        let only = [
+            "generate.small.lacks=['chain']",
+            "generate.kinds={single=0,parallel=0,chain=1,multi-turn=0,no-tool=0,ask=0,recover=0}",
+        ];
+        assert!(shares(&only, Profile::Small).unwrap_err().hint.unwrap().contains("lacks"));
+        assert!(shares(&only, Profile::Full).is_ok());
+        for bad in ["generate.kinds.single=-1", "generate.languages.xx=1", "generate.evolve_depth=4"] {
+            assert!(shares(&[bad], Profile::Full).is_err(), "{bad}");
+        }
+        let odd = resolve(&["generate.kinds.paralel=1"]).unwrap_err();
+        assert_eq!(odd.hint.as_deref(), Some("did you mean `parallel`?"), "{odd}");
     }
 }

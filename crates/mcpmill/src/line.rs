@@ -1,6 +1,7 @@
 //! The line: discover → harvest → generate → filter → rollout → filter → export, as a list of calls.
 
 mod accounts;
+mod described;
 mod put_off;
 mod surroundings;
 mod visits;
@@ -53,7 +54,7 @@ use crate::{
 };
 
 /// Raised when a stage's rows would come out otherwise for the same input: part of its fingerprint.
-const STAGE_VERSION: u32 = 2;
+const STAGE_VERSION: u32 = 3;
 
 /// The exchange store of a run: the SQLite file, or in replay a file that `cache export` wrote.
 fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {
@@ -223,6 +224,9 @@ impl Line {
         let prompts = self.generate_prompts()?;
         let local = model_of(&self.config, Role::Generator)?.local;
         let section = &self.config.generate;
+        let profile = section.profile.resolve(local);
+        let (kinds, languages, lacking) = section.shares(profile)?;
+        lacking.into_iter().for_each(|note| self.events.note(note));
         let settings = GenerateSettings {
             samples: section.samples,
             per_tool: section.per_tool,
@@ -233,8 +237,10 @@ impl Line {
             } else {
                 5
             },
-            profile: section.profile.resolve(local),
-            evolve: section.evolve,
+            profile,
+            kinds,
+            languages,
+            evolve_depth: if section.evolve { section.evolve_depth } else { 0 },
             pace: Pace {
                 concurrency: self.at_once(section.concurrency, &prompts.roles())?,
                 max_failure_rate: section.max_failure_rate,
@@ -243,18 +249,20 @@ impl Line {
         };
         let knobs = json!({
             "samples": settings.samples, "per_tool": settings.per_tool, "per_call": settings.per_call, "profile": settings.profile,
-            "evolve": settings.evolve, "models": self.model_names(&prompts.roles())?,
+            "evolve_depth": settings.evolve_depth, "kinds": settings.kinds, "languages": settings.languages, "models": self.model_names(&prompts.roles())?,
         });
         let files: Vec<String> = prompts.all().iter().map(|p| format!("prompts/{}.md", p.id)).collect();
         let mut files: Vec<&str> = files.iter().map(String::as_str).collect();
         files.push("marketplaces/worlds/");
         let inputs = [self.path_of::<Tool>(Stage::Harvest), self.path_of::<ServerRecord>(Stage::Discover)];
         let print = self.fingerprint(Stage::Generate, &knobs, &files, &inputs)?;
-        self.stage::<Sample, _>(Stage::Generate.folder(), &print, false, async |cx, out| {
+        let work = async |cx: &Context, out: &dyn Sink<Sample>| {
             self.estimate().await?;
-            generate(tools, &settings, &prompts, &self.models(&prompts.roles()).await?, cx, out).await.map_err(Failure::from)
-        })
-        .await
+            let models = self.models(&prompts.roles()).await?;
+            Box::pin(generate(tools, &settings, &prompts, &models, cx, out)).await.map_err(Failure::from)
+        };
+        let info = Box::pin(self.stage::<Sample, _>(Stage::Generate.folder(), &print, false, work)).await?;
+        if info.diversity.is_some() { Ok(info) } else { self.describe(info).await }
     }
 
     /// The prompts of generate, by their fixed ids.
@@ -540,14 +548,7 @@ pub fn read_input<T: Table>(run: &Path, stage: Stage) -> Result<Vec<T>, Failure>
 /// # Errors
 /// One is missing or cannot be used.
 pub fn generate_prompts(declarations: &Declarations) -> Result<GeneratePrompts, Failure> {
-    Ok(GeneratePrompts {
-        instruct: declarations.prompt("instruct")?,
-        slots: declarations.prompt("slots")?,
-        weave: declarations.prompt("weave")?,
-        context: declarations.prompt("context")?,
-        evolve: declarations.prompt("evolve")?,
-        call: declarations.prompt("call")?,
-    })
+    GeneratePrompts::read(|id| declarations.prompt(id))
 }
 
 /// What a person would know of each server's world, as one line.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{SampleId, ToolId},
-    record::{Message, Revision, Row, SampleKind, Verdict},
+    record::{Message, Revision, Row, SampleKind, Verdict, sample::english},
 };
 
 /// One row of a published dataset.
@@ -16,17 +16,25 @@ pub struct ExportRow {
     pub id: SampleId,
     /// The conversation, with the tool's answer where it was run live.
     pub messages: Vec<Message>,
+    /// Whether a turn is to be learned from, one for each message: assistant turns, but for masked ones.
+    pub loss: Vec<bool>,
     /// The offered tools: a JSON list of OpenAI tool definitions.
     pub tools: String,
     /// Kind of conversation.
     pub kind: SampleKind,
-    /// Name of the server.
+    /// The language of the turns, as ISO 639-1 names it.
+    #[serde(default = "english")]
+    pub language: String,
+    /// Name of the server; of several all, joined by [`ExportRow::AND`].
     pub server: String,
-    /// Its version.
+    /// Its version; absent where there are several.
     pub server_version: Option<String>,
     /// Tools that are called, in order.
     pub tool_ids: Vec<ToolId>,
-    /// The server's licence.
+    /// Tools that are asked for and not offered.
+    #[serde(default)]
+    pub withheld: Vec<ToolId>,
+    /// The server's licence; of several servers with different ones all, as an SPDX expression.
     pub licence: Option<String>,
     /// What came of the live run: `ok`, `refused`, `not_run`, `failed`, `unjudged`.
     pub live: String,
@@ -36,6 +44,16 @@ pub struct ExportRow {
     pub verdicts: Vec<Verdict>,
     /// Which split it is in.
     pub split: Split,
+}
+
+impl ExportRow {
+    /// Stands between the names of several servers.
+    pub const AND: &'static str = " + ";
+
+    /// The names of its servers.
+    pub fn servers(&self) -> impl Iterator<Item = &str> {
+        self.server.split(Self::AND)
+    }
 }
 
 impl Row for ExportRow {

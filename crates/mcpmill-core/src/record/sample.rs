@@ -10,20 +10,38 @@ use crate::{
 /// One instruction and the conversation that answers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Hash of the tool, the kind and the place in the plan.
+    /// Hash of the first tool, the kind and the place in the plan.
     pub id: SampleId,
     /// What kind of conversation it is.
     pub kind: SampleKind,
-    /// Tools that are called, in order.
+    /// Tools that are called, in order, those of the turns to come included; none where no tool fits.
     pub tool_ids: Vec<ToolId>,
-    /// Their servers.
+    /// Tools that the instruction asks for and that must not be offered beside it: where no tool fits.
+    #[serde(default)]
+    pub withheld: Vec<ToolId>,
+    /// Their servers, those of withheld tools too, each once.
     pub server_ids: Vec<ServerId>,
+    /// The language of the turns, as ISO 639-1 names it.
+    #[serde(default = "english")]
+    pub language: String,
     /// What the user asks, after the last revision.
     pub instruction: String,
     /// The conversation as it will be exported.
     pub messages: Vec<Message>,
     /// Every revision of the instruction, oldest first.
     pub lineage: Vec<Revision>,
+}
+
+impl Sample {
+    /// The tools that the instruction is about: those that are called, then those that are withheld.
+    pub fn about(&self) -> impl Iterator<Item = &ToolId> {
+        self.tool_ids.iter().chain(&self.withheld)
+    }
+}
+
+/// The language of what does not say.
+pub(super) fn english() -> String {
+    "en".into()
 }
 
 impl Row for Sample {
@@ -74,7 +92,8 @@ impl SampleKind {
 /// One step in the making of an instruction or call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Revision {
-    /// `instruct`, `slots`, `weave`, `evolve`, `call`, or the name of a repair made in code.
+    /// `instruct`, `slots`, `weave`, `evolve:` with its operator, a kind of conversation, `call`, or the name of a
+    /// repair made in code.
     pub step: String,
     /// SHA-256 of the prompt file, `None` for a step made in code.
     pub prompt: Option<String>,

@@ -26,6 +26,9 @@ pub struct Trajectory {
     pub result: Option<String>,
     /// What the response filter made of it (`ok`, `empty`, …); absent before that filter.
     pub response_verdict: Option<String>,
+    /// Places in `messages` of what is not to be learned from, such as a call that was wrong.
+    #[serde(default)]
+    pub masked: Vec<u32>,
 }
 
 impl Row for Trajectory {

@@ -15,6 +15,7 @@ pub struct CardCounts {
     rows: u64,
     splits: BTreeMap<String, u64>,
     kinds: BTreeMap<String, u64>,
+    languages: BTreeMap<String, u64>,
     live: BTreeMap<String, u64>,
     licences: BTreeMap<String, u64>,
     servers: BTreeMap<String, u64>,
@@ -42,11 +43,14 @@ impl CardCounts {
         count(&mut self.kinds, row.kind.as_str());
         count(&mut self.live, &row.live);
         count(&mut self.licences, row.licence.as_deref().unwrap_or("unknown"));
-        count(&mut self.servers, &row.server);
-        if self.open.contains(&row.server) {
-            self.networked.insert(row.server.clone());
+        count(&mut self.languages, &row.language);
+        for server in row.servers() {
+            count(&mut self.servers, server);
+            if self.open.contains(server) {
+                self.networked.insert(server.to_owned());
+            }
         }
-        self.tools.extend(row.tool_ids.iter().map(ToString::to_string));
+        self.tools.extend(row.tool_ids.iter().chain(&row.withheld).map(ToString::to_string));
         let models: BTreeSet<&str> = row.lineage.iter().filter_map(|r| r.model.as_deref()).collect();
         models.into_iter().for_each(|m| count(&mut self.models, m));
         for verdict in &row.verdicts {
@@ -136,7 +140,7 @@ mod tests {
 
     fn row(server: &str) -> ExportRow {
         let text = json!({
-            "id": "row", "sample_id": "sample", "split": "train", "kind": "single", "messages": [], "tools": "[]", "server": server,
+            "id": "row", "sample_id": "sample", "split": "train", "kind": "single", "messages": [], "loss": [], "tools": "[]", "server": server,
             "tool_ids": [], "live": "ok", "lineage": [], "verdicts": [],
         });
         serde_json::from_value(text).unwrap()

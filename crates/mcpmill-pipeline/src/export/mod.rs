@@ -6,19 +6,21 @@ mod split;
 
 pub use card::{CardCounts, CardError, render_card};
 pub use dataset::{Dataset, DatasetError};
-pub use split::{Shares, assign};
+pub use split::{Assigned, Shares, assign};
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
 use mcpmill_core::{
     drive::{Context, Done, Pace, Sink, StageError, drive},
     event::Summary,
-    id::{ClusterId, SampleId, ServerId},
+    id::{SampleId, ServerId},
     naming::alias,
-    record::{Ended, ExportRow, Judgement, Outcome, Row, Sample, ServerRecord, Split, Tool, Trajectory, Verdict},
+    record::{
+        Ended, ExportRow, Judgement, Message, Outcome, Row, Sample, SampleKind, ServerRecord, Split, Tool, Trajectory, Verdict,
+    },
     toolbox::Toolbox,
 };
 use serde::Serialize;
@@ -66,9 +68,7 @@ pub async fn export(
     cx: &Context,
     out: &dyn Sink<ExportRow>,
 ) -> Result<Summary, StageError> {
-    let jobs = sort_out(samples, dataset, sources);
-    let splits: BTreeMap<SampleId, Split> = jobs.iter().filter_map(|j| Some((j.sample.id.clone(), j.split?))).collect();
-    let held_out = HeldOut::of(&jobs, &splits, &sources.toolbox);
+    let (jobs, held_out) = sort_out(samples, dataset, sources);
     let pace = Pace { concurrency: 1, max_failure_rate: 0.0 };
     drive(jobs, pace, cx, out, |job| {
         let done = end(job, dataset, sources, &held_out);
@@ -77,7 +77,7 @@ pub async fn export(
     .await
 }
 
-fn sort_out(samples: Vec<Sample>, dataset: &Dataset, sources: &Sources) -> Vec<Job> {
+fn sort_out(samples: Vec<Sample>, dataset: &Dataset, sources: &Sources) -> (Vec<Job>, Assigned) {
     let decided: Vec<(Sample, Result<&'static str, String>)> = samples
         .into_iter()
         .map(|sample| {
@@ -86,16 +86,21 @@ fn sort_out(samples: Vec<Sample>, dataset: &Dataset, sources: &Sources) -> Vec<J
         })
         .collect();
     let admitted: Vec<&Sample> = decided.iter().filter(|(_, live)| live.is_ok()).map(|(sample, _)| sample).collect();
-    let mut splits = assign(&admitted, &sources.toolbox, &dataset.shares);
-    decided.into_iter().map(|(sample, live)| Job { split: splits.remove(&sample.id), sample, live }).collect()
+    let assigned = assign(&admitted, &sources.toolbox, &dataset.shares);
+    let split = |sample: &Sample| assigned.splits.get(&sample.id).copied();
+    (decided.into_iter().map(|(sample, live)| Job { split: split(&sample), sample, live }).collect(), assigned)
 }
 
 /// What came of the sample's live run, or why the dataset does not take it.
 fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'static str, String> {
-    let server = sample.server_ids.first().and_then(|id| sources.servers.get(id));
-    let licence = server.and_then(|s| s.licence.as_deref()).unwrap_or("unknown");
-    if !dataset.licences.iter().any(|l| l == licence) {
-        return Err(format!("licence: {licence}"));
+    // Every server must allow it.
+    let licence = |id| sources.servers.get(id).and_then(|server: &ServerRecord| server.licence.as_deref()).unwrap_or("unknown");
+    let licences: Vec<&str> = sample.server_ids.iter().map(licence).collect();
+    if let Some(closed) = licences.iter().find(|licence| !dataset.licences.iter().any(|l| l == *licence)) {
+        return Err(format!("licence: {closed}"));
+    }
+    if licences.is_empty() {
+        return Err("licence: unknown".into());
     }
     let undecided = |id: &str| {
         let verdicts = sources.verdicts.get(id).map(Vec::as_slice).unwrap_or_default();
@@ -113,67 +118,99 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
         (Some(_), Some(passed)) if undecided(passed.id.as_str()).is_some() => "unjudged",
         (Some(_), Some(_)) => "ok",
     };
+    // Without the error between them, two calls make no conversation.
+    if sample.kind == SampleKind::Recover && live != "ok" {
+        return Err(format!("live: {live}"));
+    }
     if dataset.live.iter().any(|l| l == live) { Ok(live) } else { Err(format!("live: {live}")) }
 }
 
-/// Servers and tools that training rows must not even offer.
-struct HeldOut {
-    /// By cluster: a near copy of a held-out server is that server, whether or not it has samples.
-    servers: HashSet<ServerId>,
-    /// By cluster: a copy of a held-out tool is that tool.
-    tools: HashSet<ClusterId>,
+/// Whether training rows may offer a tool: not what is held out, nor copies of it.
+fn admits(held_out: &Assigned, tool: &Tool, toolbox: &Toolbox) -> bool {
+    !held_out.servers.contains(toolbox.server_cluster(&tool.server_id)) && !held_out.tools.contains(toolbox.cluster(tool))
 }
 
-impl HeldOut {
-    fn of(jobs: &[Job], splits: &BTreeMap<SampleId, Split>, toolbox: &Toolbox) -> Self {
-        let held = [Split::UnseenTool, Split::UnseenServer];
-        let tools =
-            jobs.iter().filter(|j| splits.get(&j.sample.id).is_some_and(|s| held.contains(s))).flat_map(|j| &j.sample.tool_ids);
-        let far = jobs.iter().filter(|j| splits.get(&j.sample.id) == Some(&Split::UnseenServer));
-        Self {
-            servers: far.flat_map(|j| &j.sample.server_ids).map(|s| toolbox.server_cluster(s).clone()).collect(),
-            tools: tools.filter_map(|id| toolbox.get(id)).map(|tool| toolbox.cluster(tool).clone()).collect(),
-        }
-    }
-
-    fn admits(&self, tool: &Tool, toolbox: &Toolbox) -> bool {
-        !self.servers.contains(toolbox.server_cluster(&tool.server_id)) && !self.tools.contains(toolbox.cluster(tool))
-    }
-}
-
-fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &HeldOut) -> Done<ExportRow> {
+fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &Assigned) -> Done<ExportRow> {
     let id = job.sample.id.to_string();
     let live = match job.live {
         Ok(live) => live,
         Err(reason) => return Done::none(Outcome::dropped(id, reason)),
     };
-    let tool = job.sample.tool_ids.first().and_then(|t| sources.toolbox.get(t));
-    let server = job.sample.server_ids.first().and_then(|s| sources.servers.get(s));
-    let (Some(tool), Some(server), Some(split)) = (tool, server, job.split) else {
-        return Done::none(Outcome::failed(id, "unknown-tool", "the sample's tool or server is not in this run"));
+    let servers: Option<Vec<&ServerRecord>> = job.sample.server_ids.iter().map(|s| sources.servers.get(s)).collect();
+    let (Some(servers), Some(split)) = (servers, job.split) else {
+        return Done::none(Outcome::failed(id, "unknown-server", "a server of the sample is not in this run"));
     };
     let training = split == Split::Train || split == Split::SeenTool;
-    let offered =
-        sources.toolbox.candidates(tool, dataset.candidates, &id, |t| !training || held_out.admits(t, &sources.toolbox));
+    let admit = |tool: &Tool| !training || admits(held_out, tool, &sources.toolbox);
+    let Some(offered) = offered(&job.sample, dataset.candidates, &sources.toolbox, admit) else {
+        return Done::none(Outcome::failed(id, "unknown-tool", "a tool of the sample is not in this run"));
+    };
     let passed = sources.passed.get(&job.sample.id).filter(|t| t.ended == Ended::Answer);
     let mut verdicts = sources.verdicts.get(&id).cloned().unwrap_or_default();
     verdicts.extend(passed.and_then(|t| sources.verdicts.get(t.id.as_str())).cloned().unwrap_or_default());
     verdicts.sort_by(|a, b| (&a.subject_id, &a.filter).cmp(&(&b.subject_id, &b.filter)));
+    let loss = loss(&job.sample, passed);
     let row = ExportRow {
         id: job.sample.id,
         messages: passed.map_or(job.sample.messages, |t| t.messages.clone()),
+        loss,
         tools: Value::Array(offered.into_iter().map(definition).collect()).to_string(),
         kind: job.sample.kind,
-        server: server.name.clone(),
-        server_version: server.version.clone(),
+        language: job.sample.language,
+        server: together(servers.iter().map(|s| s.name.as_str()), ExportRow::AND),
+        server_version: if let [server] = servers[..] { server.version.clone() } else { None },
         tool_ids: job.sample.tool_ids,
-        licence: server.licence.clone(),
+        withheld: job.sample.withheld,
+        licence: Some(together(servers.iter().filter_map(|s| s.licence.as_deref()), " AND ")).filter(|l| !l.is_empty()),
         live: live.into(),
         lineage: job.sample.lineage,
         verdicts,
         split,
     };
     Done::kept(&id, vec![row])
+}
+
+/// What a row offers: the called tools among others; where no tool fits, others only.
+fn offered<'a>(sample: &Sample, count: usize, toolbox: &'a Toolbox, admit: impl Fn(&Tool) -> bool) -> Option<Vec<&'a Tool>> {
+    let key = sample.id.as_str();
+    match sample.withheld.first() {
+        Some(withheld) => Some(toolbox.without(toolbox.get(withheld)?, count, key, admit)),
+        None => {
+            let called: Vec<&Tool> = sample.tool_ids.iter().map(|id| toolbox.get(id)).collect::<Option<_>>()?;
+            // A tool that is called twice is offered once.
+            let mut distinct: Vec<&Tool> = Vec::new();
+            called.into_iter().for_each(|tool| {
+                if !distinct.iter().any(|other| other.id == tool.id) {
+                    distinct.push(tool);
+                }
+            });
+            (!distinct.is_empty()).then(|| toolbox.candidates(&distinct, count, key, admit))
+        }
+    }
+}
+
+/// Which turns are to be learned: the assistant's, but for those the run masked and for the call that a recovery
+/// gets wrong.
+fn loss(sample: &Sample, passed: Option<&Trajectory>) -> Vec<bool> {
+    let messages = passed.map_or(&sample.messages, |run| &run.messages);
+    let masked: &[u32] = passed.map_or(&[], |run| &run.masked);
+    let wrong = messages.iter().position(|m| !m.tool_calls().is_empty()).filter(|_| sample.kind == SampleKind::Recover);
+    let learned = |(at, message): (usize, &Message)| {
+        let is_masked = u32::try_from(at).is_ok_and(|at| masked.contains(&at)) || wrong == Some(at);
+        matches!(message, Message::Assistant { .. }) && !is_masked
+    };
+    messages.iter().enumerate().map(learned).collect()
+}
+
+/// Words joined, each once.
+fn together<'a>(words: impl Iterator<Item = &'a str>, with: &str) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    words.for_each(|word| {
+        if !distinct.contains(&word) {
+            distinct.push(word);
+        }
+    });
+    distinct.join(with)
 }
 
 /// A tool in OpenAI's shape; the schema is the server's own.

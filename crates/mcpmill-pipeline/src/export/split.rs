@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mcpmill_core::{
     canonical::sha256_hex,
-    id::SampleId,
+    id::{ClusterId, SampleId, ServerId},
     record::{Sample, Split},
     toolbox::Toolbox,
 };
@@ -22,42 +22,57 @@ pub struct Shares {
     pub seen_tool: f64,
 }
 
-/// The split of every sample: a pure function of the samples, the tools and the shares.
-pub fn assign(samples: &[&Sample], toolbox: &Toolbox, shares: &Shares) -> BTreeMap<SampleId, Split> {
-    let cluster_of = |sample: &Sample| -> String {
-        sample.server_ids.first().map(|server| toolbox.server_cluster(server).to_string()).unwrap_or_default()
+/// Who is in which split, and what is held out of training.
+#[derive(Clone, Debug, Default)]
+pub struct Assigned {
+    /// The split of every sample.
+    pub splits: BTreeMap<SampleId, Split>,
+    /// Held-out servers, as the clusters of their copies.
+    pub servers: BTreeSet<ServerId>,
+    /// Held-out tools of the other servers, as the clusters of their copies.
+    pub tools: BTreeSet<ClusterId>,
+}
+
+/// Assigns every sample to a split: a pure function of the samples, the tools and the shares. A sample of several
+/// servers or tools, those that are withheld too, is held out with any of them.
+pub fn assign(samples: &[&Sample], toolbox: &Toolbox, shares: &Shares) -> Assigned {
+    let clusters_of = |sample: &Sample| -> BTreeSet<String> {
+        sample.server_ids.iter().map(|server| toolbox.server_cluster(server).to_string()).collect()
     };
-    let servers: BTreeSet<String> = samples.iter().map(|s| cluster_of(s)).collect();
+    let servers: BTreeSet<String> = samples.iter().flat_map(|s| clusters_of(s)).collect();
     let unseen_servers = draw(servers, shares.unseen_server);
-    let (far, near): (Vec<&Sample>, Vec<&Sample>) = samples.iter().partition(|s| unseen_servers.contains(&cluster_of(s)));
-    let tool_of = |sample: &Sample| -> String {
-        let tool = sample.tool_ids.first().and_then(|t| toolbox.get(t));
-        tool.map(|tool| toolbox.cluster(tool).to_string()).unwrap_or_default()
+    let (far, near): (Vec<&Sample>, Vec<&Sample>) = samples.iter().partition(|s| !clusters_of(s).is_disjoint(&unseen_servers));
+    let tools_of = |sample: &Sample| -> BTreeSet<String> {
+        sample.about().filter_map(|id| toolbox.get(id)).map(|tool| toolbox.cluster(tool).to_string()).collect()
     };
-    let tools: BTreeSet<String> = near.iter().map(|s| tool_of(s)).collect();
+    let tools: BTreeSet<String> = near.iter().flat_map(|s| tools_of(s)).collect();
     let unseen_tools = draw(tools, shares.unseen_tool);
-    let (unseen, seen): (Vec<&Sample>, Vec<&Sample>) = near.into_iter().partition(|s| unseen_tools.contains(&tool_of(s)));
-    let mut out = BTreeMap::new();
-    out.extend(far.iter().map(|s| (s.id.clone(), Split::UnseenServer)));
-    out.extend(unseen.iter().map(|s| (s.id.clone(), Split::UnseenTool)));
+    let (unseen, seen): (Vec<&Sample>, Vec<&Sample>) = near.into_iter().partition(|s| !tools_of(s).is_disjoint(&unseen_tools));
+    let mut splits = BTreeMap::new();
+    splits.extend(far.iter().map(|s| (s.id.clone(), Split::UnseenServer)));
+    splits.extend(unseen.iter().map(|s| (s.id.clone(), Split::UnseenTool)));
     // A sample may be held out of a tool only while another of the same tool is left to train on.
     let mut left: HashMap<String, usize> = HashMap::new();
-    for sample in &seen {
-        *left.entry(tool_of(sample)).or_default() += 1;
+    for tool in seen.iter().flat_map(|s| tools_of(s)) {
+        *left.entry(tool).or_default() += 1;
     }
     let mut wanted = (shares.seen_tool * seen.len() as f64).round() as usize;
     let mut order: Vec<&Sample> = seen;
     order.sort_by_cached_key(|s| sha256_hex(format!("split\n{}", s.id)));
     for sample in order {
-        let count = left.entry(tool_of(sample)).or_default();
-        let hold = wanted > 0 && *count > 1;
+        let tools = tools_of(sample);
+        let hold = wanted > 0 && tools.iter().all(|tool| left.get(tool).is_some_and(|count| *count > 1));
         if hold {
-            *count -= 1;
+            tools.into_iter().for_each(|tool| *left.entry(tool).or_default() -= 1);
             wanted -= 1;
         }
-        out.insert(sample.id.clone(), if hold { Split::SeenTool } else { Split::Train });
+        splits.insert(sample.id.clone(), if hold { Split::SeenTool } else { Split::Train });
     }
-    out
+    // A copy of a tool of a held-out server is that tool, wherever it is.
+    let far_tools = far.iter().flat_map(|s| s.about()).filter_map(|id| toolbox.get(id));
+    let far_tools = far_tools.filter(|tool| unseen_servers.contains(toolbox.server_cluster(&tool.server_id).as_str()));
+    let tools = far_tools.map(|tool| toolbox.cluster(tool).clone()).chain(unseen_tools.into_iter().map(ClusterId)).collect();
+    Assigned { splits, servers: unseen_servers.into_iter().map(ServerId).collect(), tools }
 }
 
 /// The first by hash, as many as the share asks for; a share above 0 takes at least one of two or more.
@@ -71,10 +86,7 @@ fn draw(names: BTreeSet<String>, share: f64) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use mcpmill_core::{
-        id::ServerId,
-        record::{SampleKind, Tool},
-    };
+    use mcpmill_core::record::{SampleKind, Tool};
     use serde_json::json;
 
     use super::*;
@@ -90,7 +102,9 @@ mod tests {
             id: SampleId::of(&(&tool.id, i)),
             kind: SampleKind::Single,
             tool_ids: vec![tool.id.clone()],
+            withheld: vec![],
             server_ids: vec![tool.server_id.clone()],
+            language: "en".into(),
             instruction: String::new(),
             messages: vec![],
             lineage: vec![],
@@ -102,7 +116,7 @@ mod tests {
     const SHARES: Shares = Shares { unseen_server: 0.2, unseen_tool: 0.2, seen_tool: 0.2 };
 
     fn split(toolbox: &Toolbox, samples: &[Sample]) -> BTreeMap<SampleId, Split> {
-        assign(&samples.iter().collect::<Vec<_>>(), toolbox, &SHARES)
+        assign(&samples.iter().collect::<Vec<_>>(), toolbox, &SHARES).splits
     }
 
     #[test]
@@ -160,5 +174,29 @@ mod tests {
         let before = split(&toolbox, &samples);
         samples.reverse();
         assert_eq!(before, split(&toolbox, &samples));
+    }
+
+    #[test]
+    fn a_sample_of_several_servers_or_tools_is_held_out_with_any_of_them() {
+        let (toolbox, mut samples) = world(10, 5, 3);
+        let tools: Vec<Tool> = toolbox.all().to_vec();
+        for i in 0..40 {
+            let (a, b) = (&tools[i], &tools[(i * 7 + 11) % tools.len()]);
+            let mut sample = samples[0].clone();
+            sample.id = SampleId::of(&("several", i));
+            let about = vec![a.id.clone(), b.id.clone()];
+            // Every fourth withholds its tools.
+            (sample.tool_ids, sample.withheld) = if i % 4 == 0 { (vec![], about) } else { (about, vec![]) };
+            sample.server_ids = vec![a.server_id.clone(), b.server_id.clone()];
+            samples.push(sample);
+        }
+        let assigned = assign(&samples.iter().collect::<Vec<_>>(), &toolbox, &SHARES);
+        assert_eq!(assigned.splits.len(), samples.len());
+        assert!(samples.iter().filter(|s| assigned.splits[&s.id] == Split::Train).count() > 40);
+        for sample in samples.iter().filter(|s| matches!(assigned.splits[&s.id], Split::Train | Split::SeenTool)) {
+            assert!(sample.server_ids.iter().all(|server| !assigned.servers.contains(server)));
+            let held = |id| assigned.tools.contains(toolbox.cluster(toolbox.get(id).unwrap()));
+            assert!(!sample.about().any(held), "{sample:?}");
+        }
     }
 }

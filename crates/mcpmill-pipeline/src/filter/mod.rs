@@ -18,7 +18,8 @@ use mcpmill_core::{
     drive::{Context, Done, Pace, Sink, StageError, drive},
     event::Summary,
     id::SampleId,
-    record::{Ended, Judgement, Outcome, OutcomeKind, Row, Sample, Tool, Trajectory, Verdict},
+    naming::alias,
+    record::{Ended, FunctionCall, Judgement, Message, Outcome, OutcomeKind, Row, Sample, SampleKind, Tool, Trajectory, Verdict},
 };
 
 use crate::ask::Meter;
@@ -30,8 +31,10 @@ pub struct Case<'a> {
     pub subject: &'a str,
     /// The sample.
     pub sample: &'a Sample,
-    /// The labelled tool.
+    /// The labelled tool: the first that is called, or the one that is withheld.
     pub tool: &'a Tool,
+    /// All tools that are called, in order; none where no tool fits.
+    pub called: &'a [&'a Tool],
     /// The sample's run, in chains after rollout.
     pub trajectory: Option<&'a Trajectory>,
 }
@@ -92,15 +95,15 @@ pub async fn filter_samples(
 ) -> Result<Summary, StageError> {
     let toolbox = &toolbox;
     drive(samples, pace, cx, out, |sample| async move {
-        let Some(tool) = sample.tool_ids.first().and_then(|id| toolbox.get(id)) else {
+        let (Some(tool), Some(called)) = labelled(&sample, toolbox) else {
             return Done::none(Outcome::failed(
                 sample.id.as_str(),
                 "unknown-tool",
-                "the sample's tool is not among the harvested ones",
+                "a tool of the sample is not among the harvested ones",
             ));
         };
         let subject = sample.id.to_string();
-        let case = Case { subject: &subject, sample: &sample, tool, trajectory: None };
+        let case = Case { subject: &subject, sample: &sample, tool, called: &called, trajectory: None };
         let judged = judge(chain, &case).await;
         done(sample, judged)
     })
@@ -130,15 +133,41 @@ pub async fn filter_trajectories(
             return Done { outcome: Outcome::skipped(id, reason), rows: vec![trajectory], verdicts: Vec::new() };
         }
         let sample = samples.get(&trajectory.sample_id);
-        let tool = sample.and_then(|s| s.tool_ids.first()).and_then(|id| toolbox.get(id));
-        let (Some(sample), Some(tool)) = (sample, tool) else {
+        let tools = sample.map(|sample| labelled(sample, toolbox)).unwrap_or_default();
+        let (Some(sample), (Some(tool), Some(called))) = (sample, tools) else {
             return Done::none(Outcome::failed(id, "unknown-sample", "the trajectory's sample or tool is not in this run"));
         };
-        let judged = judge(chain, &Case { subject: &id, sample, tool, trajectory: Some(&trajectory) }).await;
+        let judged = judge(chain, &Case { subject: &id, sample, tool, called: &called, trajectory: Some(&trajectory) }).await;
         trajectory.response_verdict = judged.0.last().map(|v| v.reason.split(':').next().unwrap_or_default().to_owned());
         done(trajectory, judged)
     })
     .await
+}
+
+/// The tool a sample is about first, and those it calls.
+fn labelled<'a>(sample: &Sample, toolbox: &'a Toolbox) -> (Option<&'a Tool>, Option<Vec<&'a Tool>>) {
+    let first = sample.about().next().and_then(|id| toolbox.get(id));
+    (first, sample.tool_ids.iter().map(|id| toolbox.get(id)).collect())
+}
+
+impl Case<'_> {
+    /// The calls to be learned, each with its tool by the name it was offered under; `None` for a name of no tool of
+    /// the sample. What a recovery gets wrong first is none of them.
+    fn calls(&self) -> Vec<(&FunctionCall, Option<&Tool>)> {
+        let calls = self.sample.messages.iter().flat_map(Message::tool_calls);
+        let skipped = usize::from(self.sample.kind == SampleKind::Recover);
+        let tool = |name: &str| self.called.iter().find(|tool| alias(&tool.name) == name).copied();
+        calls.skip(skipped).map(|call| (&call.function, tool(&call.function.name))).collect()
+    }
+
+    /// All that the user says, for what several turns state together.
+    fn said(&self) -> String {
+        let said = self.sample.messages.iter().filter_map(|message| match message {
+            Message::User { content } => Some(content.as_str()),
+            _ => None,
+        });
+        if self.sample.kind == SampleKind::Ask { said.collect::<Vec<_>>().join(" ") } else { self.sample.instruction.clone() }
+    }
 }
 
 /// Asks the steps in order until one drops the row.

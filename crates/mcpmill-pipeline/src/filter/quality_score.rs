@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use mcpmill_core::record::{Message, Verdict};
+use mcpmill_core::record::{FunctionCall, Tool, Verdict};
 use serde_json::{Value, json};
 
 use super::{Bench, Case, Filter};
@@ -43,20 +43,14 @@ impl Filter for QualityScore {
             Ok(models) => models,
             Err(why) => return bench.unjudged(format!("no model: {why}")),
         };
-        let call = case.sample.messages.iter().flat_map(Message::tool_calls).next();
-        let arguments = call.map(|c| c.function.arguments.clone()).unwrap_or_default();
-        // Parameters that are neither required nor used only mislead a small judge.
-        let schema = case.tool.schema();
-        let needed = mcpmill_core::schema::required(&schema);
-        let shown: Vec<String> =
-            property_names(&schema).into_iter().filter(|n| needed.contains(n) || arguments.contains_key(n)).collect();
+        let calls = case.calls();
+        if calls.is_empty() {
+            return bench.keep("not applicable: the sample calls no tool, so there are no arguments to grade");
+        }
+        let (card, arguments) = shown(&calls, case.tool);
         let question = Question {
             prompt: &self.prompt,
-            inputs: json!({
-                "card": card_of(case.tool, &shown),
-                "request": case.sample.instruction,
-                "arguments": Value::Object(arguments).to_string(),
-            }),
+            inputs: json!({ "card": card, "request": case.said(), "arguments": arguments }),
             schema: None,
             row: case.subject,
         };
@@ -77,4 +71,28 @@ impl Filter for QualityScore {
             }
         }
     }
+}
+
+/// The cards of the called tools, each once, and the arguments of the calls as a judge sees them.
+fn shown(calls: &[(&FunctionCall, Option<&Tool>)], labelled: &Tool) -> (String, String) {
+    let mut cards: Vec<String> = Vec::new();
+    for (call, tool) in calls {
+        let tool = tool.unwrap_or(labelled);
+        // Parameters that are neither required nor used only mislead a small judge.
+        let schema = tool.schema();
+        let needed = mcpmill_core::schema::required(&schema);
+        let same: Vec<&FunctionCall> = calls.iter().map(|(call, _)| *call).filter(|other| other.name == call.name).collect();
+        let used = |name: &String| needed.contains(name) || same.iter().any(|call| call.arguments.contains_key(name));
+        let names: Vec<String> = property_names(&schema).into_iter().filter(used).collect();
+        let card = card_of(tool, &names);
+        if !cards.contains(&card) {
+            cards.push(card);
+        }
+    }
+    let several = cards.len() > 1;
+    let arguments = calls.iter().map(|(call, _)| {
+        let arguments = Value::Object(call.arguments.clone()).to_string();
+        if several { format!("{} {arguments}", call.name) } else { arguments }
+    });
+    (cards.join("\n\n"), arguments.collect::<Vec<_>>().join(" and "))
 }

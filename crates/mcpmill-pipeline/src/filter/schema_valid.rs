@@ -1,10 +1,9 @@
-//! `schema-valid`: the call names the labelled tool and its arguments validate against the schema
-//! that the server declared. Costs nothing.
+//! `schema-valid`: every call names a labelled tool and its arguments validate against the schema that the
+//! server declared. A call that is wrong on purpose is not looked at. Costs nothing.
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    naming::alias,
-    record::{Message, Verdict},
+    record::{Message, SampleKind, Verdict},
     schema::Schema,
 };
 use serde_json::{Value, json};
@@ -24,20 +23,31 @@ impl Filter for SchemaValid {
 
     async fn judge(&self, case: &Case<'_>, _: &mut Meter) -> Verdict {
         let bench = Bench { subject: case.subject, filter: &self.name };
-        let Some(call) = case.sample.messages.iter().flat_map(Message::tool_calls).next() else {
+        let calls = case.calls();
+        if case.sample.kind == SampleKind::NoTool {
+            let says = matches!(case.sample.messages.last(), Some(Message::Assistant { content: Some(text), .. }) if !text.trim().is_empty());
+            return match (calls.is_empty(), says) {
+                (true, true) => bench.keep("not applicable: the sample calls no tool, and says so"),
+                (true, false) => bench.drop("the sample neither calls a tool nor says anything"),
+                (false, _) => bench.drop("the sample calls a tool where none fits"),
+            };
+        }
+        if calls.is_empty() {
             return bench.drop("the sample makes no call");
-        };
-        if call.function.name != alias(&case.tool.name) {
-            return bench.drop(format!("the call names `{}`, the labelled tool is `{}`", call.function.name, case.tool.name));
         }
-        let schema = match Schema::compile(&case.tool.schema()) {
-            Ok(schema) => schema,
-            Err(error) => return bench.unjudged(error.to_string()),
-        };
-        let faults = schema.faults(&Value::Object(call.function.arguments.clone()), 5);
-        match faults.first() {
-            None => bench.keep("arguments validate"),
-            Some(first) => Verdict { evidence: Some(json!({ "faults": faults }).to_string()), ..bench.drop(first.clone()) },
+        for (call, tool) in &calls {
+            let Some(tool) = tool else {
+                return bench.drop(format!("the call names `{}`, the labelled tool is `{}`", call.name, case.tool.name));
+            };
+            let schema = match Schema::compile(&tool.schema()) {
+                Ok(schema) => schema,
+                Err(error) => return bench.unjudged(error.to_string()),
+            };
+            let faults = schema.faults(&Value::Object(call.arguments.clone()), 5);
+            if let Some(first) = faults.first() {
+                return Verdict { evidence: Some(json!({ "faults": faults }).to_string()), ..bench.drop(first.clone()) };
+            }
         }
+        bench.keep("arguments validate")
     }
 }

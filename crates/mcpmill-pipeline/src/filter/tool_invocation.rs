@@ -64,7 +64,7 @@ impl ToolInvocation {
     /// gives two opinions.
     async fn choose(&self, case: &Case<'_>, role: Role, models: &Models, meter: &mut Meter) -> Result<String, String> {
         let key = format!("{}\n{role}", case.sample.id);
-        let candidates = self.toolbox.candidates(case.tool, self.distractors + 1, &key, |_| true);
+        let candidates = self.toolbox.candidates(&[case.tool], self.distractors + 1, &key, |_| true);
         let request = &case.sample.instruction;
         let choice = pick(models.role(role), &self.prompt, request, &candidates, &key, meter);
         choice.await.map_err(|e| format!("{}: {}", e.reason, e.cause))

@@ -1,11 +1,21 @@
-//! Generate: instructions and calls for known tools, as MCP-Flow makes them.
+//! Generate: instructions and calls for known tools, as MCP-Flow makes them, and conversations of other kinds.
 
+mod chain;
+pub mod diversity;
+mod evolve;
+mod forms;
+mod kinds;
 mod plan;
+mod prompts;
+mod slip;
 mod steps;
+mod turns;
 mod values;
 
-pub use plan::{Planned, Seed, plan};
-pub use steps::GeneratePrompts;
+pub use chain::{Chains, Link};
+pub use kinds::{Kinds, Languages, Profile};
+pub use plan::{Plan, Planned, Seed, Wanted, plan};
+pub use prompts::GeneratePrompts;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,33 +25,26 @@ use mcpmill_core::{
     id::ServerId,
     record::{Outcome, Sample, Tool},
 };
-use serde::{Deserialize, Serialize};
 
 use crate::models::Models;
-
-/// Which forms a model can do: a small one loses values when it rewrites.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Evolution keeps the text: a sentence of context, or one more optional parameter woven in.
-    Small,
-    /// Evolution rewrites the text in one of WizardLM's directions.
-    Full,
-}
 
 /// What generate makes.
 #[derive(Clone)]
 pub struct GenerateSettings {
     /// Samples in all.
     pub samples: usize,
-    /// Samples of one tool.
+    /// Samples of one tool and kind.
     pub per_tool: usize,
     /// Instructions asked for in one call.
     pub per_call: usize,
     /// Which forms the models can do.
     pub profile: Profile,
-    /// Whether instructions are evolved.
-    pub evolve: bool,
+    /// Shares of the kinds of conversation.
+    pub kinds: Kinds,
+    /// Shares of the languages.
+    pub languages: Languages,
+    /// How many steps instructions are evolved; 0 leaves them as they are. The small profile takes one.
+    pub evolve_depth: usize,
     /// How much at once, and when to give up.
     pub pace: Pace,
     /// What a person would know of each server's world.
@@ -63,11 +66,13 @@ pub async fn generate(
     if tools.is_empty() {
         return Err(StageError::Empty { stage: cx.stage.clone(), detail: "there are no tools".into() });
     }
-    let planned = plan(tools, settings.samples, settings.per_tool);
-    drive(planned, settings.pace, cx, out, |row| async move {
+    let GenerateSettings { samples, per_tool, kinds, languages, .. } = settings;
+    let planned = plan(tools, &Wanted { samples: *samples, per_tool: *per_tool, kinds, languages });
+    planned.notes.into_iter().for_each(|note| cx.events.note(format!("{}: {note}", cx.stage)));
+    drive(planned.rows, settings.pace, cx, out, |row| async move {
         match row {
             Planned::Nothing { tool, reason } => Done::none(Outcome::skipped(tool, reason)),
-            Planned::Sample(seed) => steps::sample(&seed, settings, prompts, models).await,
+            Planned::Sample(seed) => Box::pin(steps::sample(&seed, settings, prompts, models)).await,
         }
     })
     .await

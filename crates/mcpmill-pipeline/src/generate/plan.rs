@@ -1,13 +1,20 @@
-//! The plan: which tools get how many samples. A pure function of the tools and the settings.
+//! The plan: which tools get how many samples of which kind. A pure function of the tools and the settings.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use mcpmill_core::{
     canonical::content_hash,
-    id::{SampleId, ServerId},
+    id::{SampleId, ServerId, ToolId},
+    naming::alias,
     record::{Row, SampleKind, Tool},
 };
 use serde::Serialize;
+
+use super::{
+    chain::Chains,
+    forms,
+    kinds::{Kinds, Languages},
+};
 
 /// A row of the stage: a sample to be made, or a tool that gets none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,14 +33,22 @@ pub enum Planned {
 /// A sample to be made.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seed {
-    /// Its id: hash of tool, kind and place.
+    /// Its id: hash of the first tool, kind and place.
     pub id: SampleId,
-    /// The tool to call.
+    /// What kind of conversation it becomes.
+    pub kind: SampleKind,
+    /// The tool to call, or to call first, or that is asked for and not there.
     pub tool: Tool,
-    /// The how-manieth sample of the tool.
+    /// Further tools: of the same turn, of the next link, of the turns to come.
+    pub others: Vec<Tool>,
+    /// The parameter that a chain hands its first answer to.
+    pub link: Option<String>,
+    /// The how-manieth sample of the tool and kind.
     pub index: usize,
-    /// Samples planned for the tool.
+    /// Samples planned for the tool and kind.
     pub of: usize,
+    /// The language of its turns, as ISO 639-1 names it.
+    pub language: String,
 }
 
 impl Row for Planned {
@@ -45,48 +60,199 @@ impl Row for Planned {
     }
 }
 
-/// Plans `samples` samples, `per_tool` for a tool, taking tools from all servers in turn so that a
-/// small run sees many servers. Of byte-identical tools one is used. Every tool is in the plan,
-/// those without samples with the reason.
-pub fn plan(tools: Vec<Tool>, samples: usize, per_tool: usize) -> Vec<Planned> {
-    let per_tool = per_tool.max(1);
-    let mut planned = Vec::new();
+/// How much is planned.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    /// Samples in all.
+    pub samples: usize,
+    /// Samples of one tool and kind.
+    pub per_tool: usize,
+    /// Shares of the kinds.
+    pub kinds: &'a Kinds,
+    /// Shares of the languages.
+    pub languages: &'a Languages,
+}
+
+/// Rows, and what could not be planned as it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Tools without samples first, then the samples.
+    pub rows: Vec<Planned>,
+    /// In words, for people.
+    pub notes: Vec<String>,
+}
+
+/// Plans samples of all kinds by their shares, taking tools from all servers in turn so that a small run sees many
+/// servers, and other tools first for every kind. Of byte-identical tools one is used. Every tool is in the plan, those
+/// without samples with the reason. What no tool can carry of a kind goes to single calls, where these are wanted.
+pub fn plan(tools: Vec<Tool>, wanted: &Wanted<'_>) -> Plan {
+    let mut rows = Vec::new();
     let mut seen = HashSet::new();
-    let mut by_server: BTreeMap<ServerId, Vec<Tool>> = BTreeMap::new();
+    let mut distinct = Vec::new();
     let mut tools = tools;
     tools.sort_by(|a, b| a.id.cmp(&b.id));
     for tool in tools {
         if seen.insert(tool.cluster_id.clone()) {
-            by_server.entry(tool.server_id.clone()).or_default().push(tool);
+            distinct.push(tool);
         } else {
-            planned.push(Planned::Nothing { tool: tool.id.0, reason: "twin" });
+            rows.push(Planned::Nothing { tool: tool.id.0, reason: "twin" });
         }
     }
-    // Within a server the order is by hash, so that it is neither alphabetical nor the server's own.
-    let mut queues: Vec<Vec<Tool>> = by_server.into_values().collect();
-    for queue in &mut queues {
-        queue.sort_by_cached_key(|tool| std::cmp::Reverse(content_hash(&("plan", &tool.id))));
-    }
-    let mut left = samples;
-    while queues.iter().any(|q| !q.is_empty()) {
-        for queue in &mut queues {
-            let Some(tool) = queue.pop() else { continue };
-            if left == 0 {
-                planned.push(Planned::Nothing { tool: tool.id.0, reason: "beyond-plan" });
-                continue;
-            }
-            let of = per_tool.min(left);
-            left -= of;
-            planned.extend((0..of).map(|index| Planned::Sample(Box::new(seed(&tool, index, of)))));
+    let mut counts = wanted.kinds.allot(wanted.samples);
+    let mut notes = Vec::new();
+    let mut seeds = Vec::new();
+    let carriers = Carriers::new(&distinct);
+    for kind in SampleKind::ALL.into_iter().filter(|kind| *kind != SampleKind::Single) {
+        let asked = counts.get(&kind).copied().unwrap_or_default();
+        let found = carriers.seeds(kind, asked, wanted.per_tool.max(1));
+        if found.len() < asked {
+            let short = asked - found.len();
+            let to_single = wanted.kinds.share(SampleKind::Single) > 0.0;
+            let instead = if to_single { ", single calls take their place" } else { "" };
+            notes.push(format!(
+                "{} of {asked} samples of kind `{}` are planned, the tools carry no more{instead}",
+                found.len(),
+                kind.as_str()
+            ));
+            *counts.entry(SampleKind::Single).or_default() += if to_single { short } else { 0 };
         }
+        seeds.extend(found);
     }
+    let singles = carriers.singles(counts.get(&SampleKind::Single).copied().unwrap_or_default(), wanted.per_tool.max(1));
+    let seeds: Vec<Seed> = singles.into_iter().chain(seeds).map(|s| Seed { language: wanted.languages.of(&s.id), ..s }).collect();
+    let used: HashSet<&ToolId> = seeds.iter().flat_map(|s| s.others.iter().chain([&s.tool])).map(|t| &t.id).collect();
+    let unused = in_turn(&distinct, "plan").into_iter().filter(|tool| !used.contains(&tool.id));
+    rows.extend(unused.map(|tool| Planned::Nothing { tool: tool.id.0.clone(), reason: "beyond-plan" }));
     // Tools without samples end at once: told first, they do not blur the time that is left.
-    planned.sort_by_key(|p| matches!(p, Planned::Sample(_)));
-    planned
+    rows.extend(seeds.into_iter().map(|seed| Planned::Sample(Box::new(seed))));
+    Plan { rows, notes }
 }
 
-fn seed(tool: &Tool, index: usize, of: usize) -> Seed {
-    Seed { id: SampleId::of(&(&tool.id, SampleKind::Single, index)), tool: tool.clone(), index, of }
+/// Tools of all servers in turn. Within a server the order is by hash, so that it is neither alphabetical nor the
+/// server's own; `salt` makes it another one.
+fn in_turn<'a>(tools: &'a [Tool], salt: &str) -> Vec<&'a Tool> {
+    let mut by_server: BTreeMap<&ServerId, Vec<&Tool>> = BTreeMap::new();
+    tools.iter().for_each(|tool| by_server.entry(&tool.server_id).or_default().push(tool));
+    let mut queues: Vec<Vec<&Tool>> = by_server.into_values().collect();
+    for queue in &mut queues {
+        queue.sort_by_cached_key(|tool| content_hash(&(salt, &tool.id)));
+    }
+    let longest = queues.iter().map(Vec::len).max().unwrap_or_default();
+    (0..longest).flat_map(|round| queues.iter().filter_map(move |queue| queue.get(round).copied()).collect::<Vec<_>>()).collect()
+}
+
+/// Which tools can carry which kind.
+struct Carriers<'a> {
+    tools: &'a [Tool],
+    by_id: HashMap<&'a ToolId, &'a Tool>,
+    by_server: HashMap<&'a ServerId, Vec<&'a Tool>>,
+    chains: Chains<'a>,
+}
+
+/// Further turns of a conversation, beside the first.
+const MORE_TURNS: usize = 3;
+
+impl<'a> Carriers<'a> {
+    fn new(tools: &'a [Tool]) -> Self {
+        let mut by_server: HashMap<&ServerId, Vec<&Tool>> = HashMap::new();
+        tools.iter().for_each(|tool| by_server.entry(&tool.server_id).or_default().push(tool));
+        let by_id = tools.iter().map(|tool| (&tool.id, tool)).collect();
+        Self { tools, by_id, by_server, chains: Chains::new(&tools.iter().collect::<Vec<_>>()) }
+    }
+
+    /// Single calls: all samples of a tool in a row, so that one question brings several requests.
+    fn singles(&self, samples: usize, per_tool: usize) -> Vec<Seed> {
+        let mut left = samples;
+        let mut seeds = Vec::new();
+        for tool in in_turn(self.tools, "plan") {
+            let of = per_tool.min(left);
+            left -= of;
+            seeds.extend((0..of).map(|index| seed(tool, SampleKind::Single, index, of)));
+        }
+        seeds
+    }
+
+    /// Samples of another kind: one of every tool that carries it, then a second one.
+    fn seeds(&self, kind: SampleKind, samples: usize, per_tool: usize) -> Vec<Seed> {
+        if samples == 0 {
+            return Vec::new();
+        }
+        let order = in_turn(self.tools, kind.as_str());
+        let all = (0..per_tool).flat_map(|index| order.iter().filter_map(move |tool| self.carry(tool, kind, index, per_tool)));
+        all.take(samples).collect()
+    }
+
+    fn carry(&self, tool: &'a Tool, kind: SampleKind, index: usize, of: usize) -> Option<Seed> {
+        let schema = tool.schema();
+        let plain = forms::is_plain(tool);
+        let seed = seed(tool, kind, index, of);
+        match kind {
+            SampleKind::Single => Some(seed),
+            SampleKind::Parallel => {
+                let others = self.beside(tool, index);
+                let again = plain && !forms::said(&schema).is_empty();
+                match (again, others) {
+                    // Alternately the same tool again, and others of its server.
+                    (true, others) if index.is_multiple_of(2) || others.is_empty() => {
+                        let times = 1 + usize::from(content_hash(&(&seed.id, "times")).as_bytes()[0].is_multiple_of(3));
+                        Some(Seed { others: vec![tool.clone(); times], ..seed })
+                    }
+                    (_, others) if plain && !others.is_empty() => Some(Seed { others, ..seed }),
+                    _ => None,
+                }
+            }
+            SampleKind::Chain => {
+                let links = if plain { self.chains.after(tool) } else { Vec::new() };
+                let fit = links.into_iter().filter_map(|link| Some((*self.by_id.get(&link.tool)?, link.parameter)));
+                let (next, parameter) = fit.filter(|(next, _)| forms::is_plain(next)).nth(index)?;
+                Some(Seed { others: vec![next.clone()], link: Some(parameter), ..seed })
+            }
+            SampleKind::MultiTurn => {
+                let others = self.later(tool, &seed.id);
+                (!others.is_empty()).then_some(Seed { others, ..seed })
+            }
+            // Something else must be there to be offered.
+            SampleKind::NoTool => (self.tools.len() > 2).then_some(seed),
+            SampleKind::Ask => (plain && !forms::said(&schema).is_empty()).then_some(seed),
+            SampleKind::Recover => (!forms::breakable(&schema).is_empty()).then_some(seed),
+        }
+    }
+
+    /// One tool of the same server to be called in the same turn, another for another sample.
+    fn beside(&self, tool: &Tool, index: usize) -> Vec<Tool> {
+        let mut others = self.neighbours(tool);
+        others.retain(|other| forms::is_plain(other));
+        others.sort_by_cached_key(|other| content_hash(&("beside", &tool.id, &other.id)));
+        others.get(index % others.len().max(1)).map(|other| (*other).clone()).into_iter().collect()
+    }
+
+    /// Tools of the turns to come, one to three of the same server: first what follows by its parameters.
+    fn later(&self, tool: &Tool, id: &SampleId) -> Vec<Tool> {
+        let follows: BTreeSet<ToolId> = self.chains.after(tool).into_iter().map(|link| link.tool).collect();
+        let mut others = self.neighbours(tool);
+        others.sort_by_cached_key(|other| (!follows.contains(&other.id), content_hash(&("later", id, &other.id))));
+        let more = 1 + usize::from(content_hash(&(id, "turns")).as_bytes()[0]) % MORE_TURNS;
+        others.into_iter().take(more).cloned().collect()
+    }
+
+    fn neighbours(&self, tool: &Tool) -> Vec<&'a Tool> {
+        let own = alias(&tool.name);
+        let others = self.by_server.get(&tool.server_id).into_iter().flatten().copied();
+        others.filter(|other| other.id != tool.id && alias(&other.name) != own).collect()
+    }
+}
+
+fn seed(tool: &Tool, kind: SampleKind, index: usize, of: usize) -> Seed {
+    Seed {
+        id: SampleId::of(&(&tool.id, kind, index)),
+        kind,
+        tool: tool.clone(),
+        others: Vec::new(),
+        link: None,
+        index,
+        of,
+        language: super::kinds::ENGLISH.into(),
+    }
 }
 
 #[cfg(test)]
@@ -104,18 +270,40 @@ mod tests {
         (0..servers).flat_map(|s| (0..each).map(move |t| one(s, t))).collect()
     }
 
-    fn servers(planned: &[Planned]) -> HashSet<String> {
-        let sample = |p: &Planned| match p {
-            Planned::Sample(seed) => Some(seed.tool.server_id.to_string()),
-            Planned::Nothing { .. } => None,
+    /// Tools that carry every kind: a finder and what works on the found thing.
+    fn rich(servers: usize) -> Vec<Tool> {
+        let on = |s: usize, name: &str, parameter: &str| {
+            let schema = json!({"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]});
+            Tool { server_id: ServerId(format!("srv_{s}")), ..tool(&format!("{name}_{s}"), &format!("does {name} {s}"), schema) }
         };
-        planned.iter().filter_map(sample).collect()
+        let server = |s: usize| [on(s, "list_notes", "folder"), on(s, "read_note", "note_id"), on(s, "drop_note", "note_id")];
+        (0..servers).flat_map(server).collect()
+    }
+
+    fn singles(tools: Vec<Tool>, samples: usize, per_tool: usize) -> Vec<Planned> {
+        mixed(tools, samples, per_tool, &Kinds::only(SampleKind::Single)).rows
+    }
+
+    fn mixed(tools: Vec<Tool>, samples: usize, per_tool: usize, kinds: &Kinds) -> Plan {
+        plan(tools, &Wanted { samples, per_tool, kinds, languages: &Languages::english() })
+    }
+
+    fn seeds(rows: &[Planned]) -> Vec<&Seed> {
+        let seed = |p| match p {
+            &Planned::Sample(ref seed) => Some(seed.as_ref()),
+            &Planned::Nothing { .. } => None,
+        };
+        rows.iter().filter_map(seed).collect()
+    }
+
+    fn servers(planned: &[Planned]) -> HashSet<String> {
+        seeds(planned).into_iter().map(|seed| seed.tool.server_id.to_string()).collect()
     }
 
     #[test]
     fn a_small_plan_sees_many_servers_and_accounts_for_every_tool() {
-        let planned = plan(tools(10, 7), 20, 2);
-        let count = planned.iter().filter(|p| matches!(p, Planned::Sample(_))).count();
+        let planned = singles(tools(10, 7), 20, 2);
+        let count = seeds(&planned).len();
         assert_eq!(count, 20);
         assert_eq!(servers(&planned).len(), 10);
         assert_eq!(planned.len() - count, 60, "the other tools are accounted for");
@@ -127,14 +315,91 @@ mod tests {
     fn the_order_of_the_input_does_not_matter() {
         let mut shuffled = tools(5, 4);
         shuffled.reverse();
-        assert_eq!(plan(tools(5, 4), 9, 2), plan(shuffled, 9, 2));
+        assert_eq!(singles(tools(5, 4), 9, 2), singles(shuffled, 9, 2));
     }
 
     #[test]
     fn twins_are_used_once() {
         let mut twins = tools(2, 1);
         twins[1].cluster_id = twins[0].cluster_id.clone();
-        let planned = plan(twins, 9, 1);
+        let planned = singles(twins, 9, 1);
         assert_eq!(planned.iter().filter(|p| matches!(p, Planned::Nothing { reason: "twin", .. })).count(), 1);
+    }
+
+    /// The plan as it was when there were single calls only, to hold the present one to it.
+    fn before(mut tools: Vec<Tool>, samples: usize, per_tool: usize) -> Vec<(String, String)> {
+        tools.sort_by(|a, b| a.id.cmp(&b.id));
+        let mut by_server: BTreeMap<ServerId, Vec<Tool>> = BTreeMap::new();
+        tools.into_iter().for_each(|tool| by_server.entry(tool.server_id.clone()).or_default().push(tool));
+        let mut queues: Vec<Vec<Tool>> = by_server.into_values().collect();
+        for queue in &mut queues {
+            queue.sort_by_cached_key(|tool| std::cmp::Reverse(content_hash(&("plan", &tool.id))));
+        }
+        let (mut left, mut nothing, mut planned) = (samples, Vec::new(), Vec::new());
+        while queues.iter().any(|q| !q.is_empty()) {
+            for tool in queues.iter_mut().filter_map(Vec::pop) {
+                if left == 0 {
+                    nothing.push((tool.id.to_string(), "beyond-plan".to_owned()));
+                    continue;
+                }
+                let of = per_tool.min(left);
+                left -= of;
+                let id = |index| SampleId::of(&(&tool.id, SampleKind::Single, index)).to_string();
+                planned.extend((0..of).map(|index| (id(index), format!("{} {index}/{of}", tool.id))));
+            }
+        }
+        nothing.into_iter().chain(planned).collect()
+    }
+
+    #[test]
+    fn a_plan_of_single_calls_is_what_it_was_before_there_were_other_kinds() {
+        for (servers, each, samples, per_tool) in [(3, 3, 5, 2), (10, 7, 20, 2), (4, 1, 100, 3), (1, 9, 9, 1), (5, 5, 24, 5)] {
+            let planned = singles(tools(servers, each), samples, per_tool);
+            let told = |p: &Planned| match p {
+                Planned::Sample(seed) => (seed.id.to_string(), format!("{} {}/{}", seed.tool.id, seed.index, seed.of)),
+                Planned::Nothing { tool, reason } => (tool.clone(), (*reason).to_owned()),
+            };
+            let now: Vec<(String, String)> = planned.iter().map(told).collect();
+            assert_eq!(now, before(tools(servers, each), samples, per_tool));
+        }
+    }
+
+    #[test]
+    fn every_kind_is_planned_by_its_share_and_what_is_lacking_is_told() {
+        let shares = "single = 4\nparallel = 1\nchain = 1\nmulti-turn = 1\nno-tool = 1\nask = 1\nrecover = 1";
+        let kinds: Kinds = toml::from_str(shares).unwrap();
+        let planned = mixed(rich(6), 40, 4, &kinds);
+        assert_eq!(planned.notes, Vec::<String>::new());
+        let count = |kind: SampleKind| seeds(&planned.rows).iter().filter(|seed| seed.kind == kind).count();
+        assert_eq!(SampleKind::ALL.map(count), [16, 4, 4, 4, 4, 4, 4]);
+        for seed in seeds(&planned.rows) {
+            match seed.kind {
+                SampleKind::Chain => {
+                    assert!(seed.tool.name.starts_with("list_notes") && seed.link.as_deref() == Some("note_id"), "{seed:?}");
+                }
+                SampleKind::MultiTurn => assert!((1..=3).contains(&seed.others.len())),
+                SampleKind::Parallel => assert!((1..=2).contains(&seed.others.len())),
+                _ => assert!(seed.others.is_empty()),
+            }
+        }
+        let ids: HashSet<&str> = planned.rows.iter().map(Row::row_id).collect();
+        assert_eq!(ids.len(), planned.rows.len());
+        assert_eq!(mixed(rich(6), 40, 4, &kinds), planned);
+        let alone = singles(rich(6), 16, 4);
+        assert_eq!(seeds(&alone), seeds(&planned.rows)[..16], "the single samples of a mix are those of a plan of them alone");
+
+        // Tools without parameters carry next to nothing.
+        let bare = mixed(tools(2, 2), 10, 9, &kinds);
+        assert!(bare.notes.iter().any(|note| note.contains("0 of 1 samples of kind `ask`")), "{:?}", bare.notes);
+        assert_eq!(seeds(&bare.rows).len(), 10, "single calls take the place");
+    }
+
+    #[test]
+    fn languages_are_drawn_by_the_id() {
+        let languages: Languages = toml::from_str("en = 1\nde = 1").unwrap();
+        let kinds = Kinds::only(SampleKind::Single);
+        let rows = plan(tools(9, 4), &Wanted { samples: 36, per_tool: 1, kinds: &kinds, languages: &languages }).rows;
+        let german = seeds(&rows).iter().filter(|seed| seed.language == "de").count();
+        assert!((8..28).contains(&german), "{german}");
     }
 }

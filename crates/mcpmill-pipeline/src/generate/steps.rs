@@ -4,55 +4,41 @@ use mcpmill_core::{
     canonical::sha256_hex,
     drive::Done,
     edge::RecordedChat,
+    id::{ServerId, ToolId},
     naming::alias,
-    record::{FunctionCall, Message, Revision, Sample, SampleKind, ToolCall},
+    record::{FunctionCall, Message, Revision, Sample, SampleKind, Tool, ToolCall},
     schema::{Schema, required},
 };
 use serde_json::{Map, Value, json};
 
-use super::{GenerateSettings, Profile, Seed, values};
+use super::{GeneratePrompts, GenerateSettings, Profile, Seed, forms, kinds, values};
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
-    card::{card, card_of, property_names},
-    models::{Models, Role},
-    prompt::Prompt,
+    card::{card, card_of},
+    models::Models,
+    prompt::{Prompt, PromptFormat},
 };
 
-/// The prompts of the stage.
-#[derive(Clone, Debug)]
-pub struct GeneratePrompts {
-    /// Several requests a tool.
-    pub instruct: Prompt,
-    /// A value for every required parameter.
-    pub slots: Prompt,
-    /// A rewrite that states missing values.
-    pub weave: Prompt,
-    /// A sentence of context before the request.
-    pub context: Prompt,
-    /// A rewrite in a direction.
-    pub evolve: Prompt,
-    /// The call.
-    pub call: Prompt,
+/// What the steps of one sample share.
+pub(super) struct Making<'a> {
+    pub(super) seed: &'a Seed,
+    pub(super) schema: Value,
+    pub(super) at_hand: &'a str,
+    pub(super) settings: &'a GenerateSettings,
+    pub(super) prompts: &'a GeneratePrompts,
+    models: &'a Models,
+    pub(super) meter: Meter,
+    lineage: Vec<Revision>,
 }
 
-/// WizardLM's directions, in our words.
-const DIRECTIONS: [&str; 4] = [
-    "add a constraint that the same single step can honour",
-    "go deeper: say more exactly what is wanted and why",
-    "replace a general word by a more concrete one",
-    "say what the result is needed for, so that it takes more thought to see what is asked",
-];
-
-/// What the steps of one sample share.
-struct Making<'a> {
-    seed: &'a Seed,
-    schema: Value,
-    at_hand: &'a str,
-    settings: &'a GenerateSettings,
-    prompts: &'a GeneratePrompts,
-    models: &'a Models,
-    meter: Meter,
-    lineage: Vec<Revision>,
+/// A conversation in the making.
+pub(super) struct Talk {
+    /// What the user asks first.
+    pub(super) instruction: String,
+    /// All turns.
+    pub(super) messages: Vec<Message>,
+    /// Tools that are called, in order.
+    pub(super) called: Vec<ToolId>,
 }
 
 /// Makes one sample, or says why not.
@@ -72,38 +58,83 @@ pub(super) async fn sample(seed: &Seed, settings: &GenerateSettings, prompts: &G
     }
 }
 
-fn failure(reason: &str, cause: impl Into<String>) -> AskFailure {
+pub(super) fn failure(reason: &str, cause: impl Into<String>) -> AskFailure {
     AskFailure { reason: reason.into(), cause: cause.into(), raw: None, answered: false, waits: false }
 }
 
 impl Making<'_> {
     async fn make(&mut self) -> Result<Sample, AskFailure> {
         let checker = Schema::compile(&self.schema).map_err(|e| failure("unusable-schema", e.to_string()))?;
-        let request = self.instruct().await?;
-        let (request, stated) = self.fill_slots(request).await?;
-        let request = if self.settings.evolve { self.evolve(request, &stated).await? } else { request };
-        let arguments = self.call(&request, &checker).await?;
-        let tool = &self.seed.tool;
-        let call = FunctionCall { name: alias(&tool.name), arguments };
-        let call_id = format!("call_{}", &sha256_hex(self.seed.id.as_str())[..10]);
+        let talk = match self.seed.kind {
+            SampleKind::Single => self.single(&checker).await?,
+            SampleKind::Parallel => self.parallel().await?,
+            SampleKind::Chain => self.chain().await?,
+            SampleKind::MultiTurn => self.multi_turn(&checker).await?,
+            SampleKind::NoTool => self.no_tool().await?,
+            SampleKind::Ask => self.ask_back().await?,
+            SampleKind::Recover => self.recover(&checker).await?,
+        };
+        let withheld: Vec<&Tool> = if self.seed.kind == SampleKind::NoTool { vec![&self.seed.tool] } else { Vec::new() };
+        let mut server_ids: Vec<ServerId> = Vec::new();
+        for tool in std::iter::once(&self.seed.tool).chain(&self.seed.others) {
+            if !server_ids.contains(&tool.server_id) {
+                server_ids.push(tool.server_id.clone());
+            }
+        }
         Ok(Sample {
             id: self.seed.id.clone(),
-            kind: SampleKind::Single,
-            tool_ids: vec![tool.id.clone()],
-            server_ids: vec![tool.server_id.clone()],
-            messages: vec![Message::user(request.clone()), Message::call(ToolCall::new(call_id, call))],
-            instruction: request,
+            kind: self.seed.kind,
+            tool_ids: talk.called,
+            withheld: withheld.into_iter().map(|tool| tool.id.clone()).collect(),
+            server_ids,
+            language: self.seed.language.clone(),
+            messages: talk.messages,
+            instruction: talk.instruction,
             lineage: std::mem::take(&mut self.lineage),
         })
     }
 
-    fn role(&self, prompt: &Prompt) -> RecordedChat {
+    /// One request, one call.
+    async fn single(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
+        let request = self.instruct().await?;
+        let (request, stated) = self.fill_slots(request).await?;
+        let (request, _) = self.evolve(request, stated).await?;
+        let arguments = self.call(&request, checker).await?;
+        let call = self.made(&self.seed.tool, arguments, 0);
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::call(call)],
+            instruction: request,
+            called: vec![self.seed.tool.id.clone()],
+        })
+    }
+
+    /// A call as it stands in the conversation; `place` tells the calls of one conversation apart.
+    pub(super) fn made(&self, tool: &Tool, arguments: Map<String, Value>, place: usize) -> ToolCall {
+        let id = &self.seed.id;
+        let whole = if place == 0 { sha256_hex(id.as_str()) } else { sha256_hex(format!("{id}\n{place}")) };
+        ToolCall::new(format!("call_{}", &whole[..10]), FunctionCall { name: alias(&tool.name), arguments })
+    }
+
+    /// The inputs of a prompt, with the language where it is not the one prompts are written in.
+    pub(super) fn inputs(&self, mut inputs: Value) -> Value {
+        if let Some(name) = self.foreign() {
+            inputs["language"] = json!(name);
+        }
+        inputs
+    }
+
+    /// What a prompt calls the language of the sample, `None` for English.
+    pub(super) fn foreign(&self) -> Option<&'static str> {
+        (self.seed.language != kinds::ENGLISH).then(|| kinds::name(&self.seed.language)).flatten()
+    }
+
+    pub(super) fn role(&self, prompt: &Prompt) -> RecordedChat {
         self.models.role(prompt.role).clone()
     }
 
     /// Notes a revision, and by name what had to be repaired for it; `by` is the prompt and model, `None` for a step
     /// made in code.
-    fn note(&mut self, step: &str, by: Option<(&Prompt, &RecordedChat)>, text: &str) {
+    pub(super) fn note(&mut self, step: &str, by: Option<(&Prompt, &RecordedChat)>, text: &str) {
         self.revision(step, by, text);
         for repair in self.meter.untold() {
             self.revision(&format!("repair:{}", repair.as_str()), None, text);
@@ -121,34 +152,48 @@ impl Making<'_> {
         });
     }
 
+    /// How many revisions there are.
+    pub(super) fn notes(&self) -> usize {
+        self.lineage.len()
+    }
+
+    /// Forgets the revisions after the first `count`: they came to nothing.
+    pub(super) fn forget(&mut self, count: usize) {
+        self.lineage.truncate(count);
+    }
+
     /// A person for this tool and place.
-    fn persona(&self, index: usize) -> String {
+    pub(super) fn persona(&self, index: usize) -> String {
         let personas = self.prompts.instruct.list("personas");
         let start = seed_of(self.seed.tool.id.as_str()) as usize;
         personas.get((start + index) % personas.len().max(1)).cloned().unwrap_or_else(|| "a user".into())
     }
 
     /// Step 1. One call writes several requests; all samples of the batch ask the same question, so
-    /// the exchange store answers all but the first.
-    async fn instruct(&mut self) -> Result<String, AskFailure> {
+    /// the exchange store answers all but the first. A sample of another kind or language asks for itself.
+    pub(super) async fn instruct(&mut self) -> Result<String, AskFailure> {
         let prompt = self.prompts.instruct.clone();
         let model = self.role(&prompt);
-        let per_call = self.settings.per_call.max(1);
+        let alone = self.seed.kind != SampleKind::Single || self.foreign().is_some();
+        let per_call = if alone { 1 } else { self.settings.per_call.max(1) };
         let batch = self.seed.index / per_call;
         let count = per_call.min(self.seed.of - batch * per_call);
-        let personas: Vec<String> = (0..count).map(|i| self.persona(batch * per_call + i)).collect();
+        // Other kinds let other people speak.
+        let first = batch * per_call + 3 * (self.seed.kind as usize);
+        let personas: Vec<String> = (0..count).map(|i| self.persona(first + i)).collect();
         let mut schema = match &prompt.format {
-            crate::prompt::PromptFormat::Json(schema) => schema.clone(),
+            PromptFormat::Json(schema) => schema.clone(),
             _ => json!({"type": "object"}),
         };
         schema["properties"]["requests"]["minItems"] = json!(count);
         schema["properties"]["requests"]["maxItems"] = json!(count);
-        let question = Question {
-            prompt: &prompt,
-            inputs: json!({"card": card(&self.seed.tool), "at_hand": self.at_hand, "count": count, "personas": personas}),
-            schema: Some(schema),
-            row: &format!("{}#{batch}", self.seed.tool.id),
-        };
+        let row = if alone { self.seed.id.to_string() } else { format!("{}#{batch}", self.seed.tool.id) };
+        let mut inputs = json!({"card": card(&self.seed.tool), "at_hand": self.at_hand, "count": count, "personas": personas});
+        let words: Vec<String> = (0..count).filter_map(|i| self.words_in_turn(first + i)).collect();
+        if !words.is_empty() {
+            inputs["words"] = json!(words);
+        }
+        let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: Some(schema), row: &row };
         let name = self.seed.tool.name.clone();
         let requests = ask(&model, &question, &mut self.meter, |reply| requests(reply, &name)).await?;
         let request = requests[self.seed.index % per_call].clone();
@@ -157,7 +202,7 @@ impl Making<'_> {
     }
 
     /// Step 2. Every required parameter gets a value; values the request does not state are woven in.
-    async fn fill_slots(&mut self, request: String) -> Result<(String, Vec<values::Named>), AskFailure> {
+    pub(super) async fn fill_slots(&mut self, request: String) -> Result<(String, Vec<values::Named>), AskFailure> {
         let needed = required(&self.schema);
         if needed.is_empty() {
             return Ok((request, Vec::new()));
@@ -169,13 +214,28 @@ impl Making<'_> {
         Ok((request, stated))
     }
 
-    async fn slots(&mut self, request: &str, parameters: &[String]) -> Result<Map<String, Value>, AskFailure> {
+    /// What the `index`th request of the tool should want of every list of words that a call must choose from, so that
+    /// all words come to be asked for: `unit: celsius`.
+    fn words_in_turn(&self, index: usize) -> Option<String> {
+        let start = seed_of(self.seed.tool.id.as_str()) as usize % 97;
+        let next = |name: &String| {
+            let property = &self.schema["properties"][name];
+            let open = property["enum"].as_array().is_some_and(|words| words.len() > 1);
+            let word = forms::value_in_turn(property, start + index).filter(|_| open)?;
+            Some(format!("{}: {}", crate::card::word(name), crate::card::word(word.as_str()?)))
+        };
+        let words: Vec<String> = required(&self.schema).iter().filter_map(next).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
+    pub(super) async fn slots(&mut self, request: &str, parameters: &[String]) -> Result<Map<String, Value>, AskFailure> {
         let prompt = self.prompts.slots.clone();
         let model = self.role(&prompt);
         let question = Question {
             prompt: &prompt,
-            inputs: json!({"card": card_of(&self.seed.tool, parameters), "at_hand": self.at_hand, "request": request}),
-            schema: Some(only(&self.schema, parameters)),
+            inputs: self
+                .inputs(json!({"card": card_of(&self.seed.tool, parameters), "at_hand": self.at_hand, "request": request})),
+            schema: Some(forms::only(&self.schema, parameters)),
             row: self.seed.id.as_str(),
         };
         ask(&model, &question, &mut self.meter, |reply| match values::placeholder(reply) {
@@ -187,27 +247,33 @@ impl Making<'_> {
 
     /// Rewrites `request` so that it states `missing` too. Where the model loses a value, short ones
     /// are put behind the request in plain words; longer ones would read like no person, so the row fails.
-    async fn weave(
+    pub(super) async fn weave(
         &mut self,
         step: &str,
         request: String,
         all: &[values::Named],
         missing: &[values::Named],
     ) -> Result<String, AskFailure> {
-        let prompt = self.prompts.weave.clone();
+        let mut prompt = self.prompts.weave.clone();
+        if self.foreign().is_some() {
+            // The line of the prompt file is one of Latin letters.
+            prompt.format = PromptFormat::Line(ANY_LINE.into());
+        }
         let model = self.role(&prompt);
         let listed: Vec<Value> = missing.iter().map(|v| json!({"name": v.name, "text": v.text})).collect();
         let question = Question {
             prompt: &prompt,
-            inputs: json!({"request": request, "values": listed}),
+            inputs: self.inputs(json!({"request": request, "values": listed})),
             schema: None,
             row: self.seed.id.as_str(),
         };
+        let known: Vec<&str> = all.iter().map(|v| v.text.as_str()).chain([request.as_str()]).collect();
         let rewritten = ask(&model, &question, &mut self.meter, |reply| {
             let lost = values::missing(all, reply);
             let refused = lost.first().map(|v| format!("the rewrite does not state `{}`", v.text));
             refused
                 .or_else(|| values::placeholder(reply).map(|p| format!("the rewrite holds `{p}`")))
+                .or_else(|| values::invented(reply, &known).map(|v| format!("the rewrite brings `{v}`, which was not given")))
                 .map_or(Ok(reply.to_owned()), Err)
         })
         .await;
@@ -216,7 +282,9 @@ impl Making<'_> {
                 self.note(step, Some((&prompt, &model)), &text);
                 Ok(text)
             }
-            Err(failure) if failure.answered && missing.len() == 1 && values::is_plain(&missing[0]) => {
+            Err(failure)
+                if failure.answered && self.foreign().is_none() && missing.len() == 1 && values::is_plain(&missing[0]) =>
+            {
                 let text = format!("{request} Use {} as the {}.", missing[0].text, missing[0].name.replace('_', " "));
                 self.note("append", None, &text);
                 Ok(text)
@@ -225,90 +293,8 @@ impl Making<'_> {
         }
     }
 
-    /// Step 3. One evolution; where the model cannot do it the request stays as it is. A model that
-    /// cannot be asked is another matter: the row fails.
-    async fn evolve(&mut self, request: String, stated: &[values::Named]) -> Result<String, AskFailure> {
-        let evolved = match self.settings.profile {
-            Profile::Full => self.rewrite(&request, stated).await?,
-            Profile::Small if seed_of(self.seed.id.as_str()).is_multiple_of(2) => match self.one_more(&request, stated).await? {
-                Some(text) => Some(text),
-                None => self.context(&request).await?,
-            },
-            Profile::Small => self.context(&request).await?,
-        };
-        Ok(evolved.unwrap_or(request))
-    }
-
-    async fn rewrite(&mut self, request: &str, stated: &[values::Named]) -> Result<Option<String>, AskFailure> {
-        let prompt = self.prompts.evolve.clone();
-        let model = self.role(&prompt);
-        let kept: Vec<&str> = stated.iter().map(|v| v.text.as_str()).collect();
-        let direction = DIRECTIONS[(seed_of(self.seed.id.as_str()) as usize) % DIRECTIONS.len()];
-        let question = Question {
-            prompt: &prompt,
-            inputs: json!({"request": request, "direction": direction, "values": kept}),
-            schema: None,
-            row: self.seed.id.as_str(),
-        };
-        let rewritten = ask(&model, &question, &mut self.meter, |reply| {
-            let text = object(reply)?.get("request").and_then(Value::as_str).unwrap_or_default().to_owned();
-            match values::missing(stated, &text).first() {
-                Some(lost) => Err(format!("the rewrite lost `{}`", lost.text)),
-                None => Ok(text),
-            }
-        })
-        .await;
-        let Some(text) = AskFailure::tolerate(rewritten)? else { return Ok(None) };
-        self.note("evolve:rewrite", Some((&prompt, &model)), &text);
-        Ok(Some(text))
-    }
-
-    async fn context(&mut self, request: &str) -> Result<Option<String>, AskFailure> {
-        let prompt = self.prompts.context.clone();
-        let model = self.role(&prompt);
-        let question = Question {
-            prompt: &prompt,
-            inputs: json!({"request": request, "persona": self.persona(self.seed.index)}),
-            schema: None,
-            row: self.seed.id.as_str(),
-        };
-        let accept = |reply: &str| {
-            if reply.contains('?') {
-                Err("the context asks something".into())
-            } else if values::speaks_as_assistant(reply) {
-                Err("the context is an assistant's, not a person's".into())
-            } else {
-                Ok(reply.to_owned())
-            }
-        };
-        let answer = ask(&model, &question, &mut self.meter, accept).await;
-        let Some(sentence) = AskFailure::tolerate(answer)? else { return Ok(None) };
-        let text = format!("{sentence} {request}");
-        self.note("evolve:context", Some((&prompt, &model)), &text);
-        Ok(Some(text))
-    }
-
-    /// Weaves the value of one more, optional parameter in.
-    async fn one_more(&mut self, request: &str, stated: &[values::Named]) -> Result<Option<String>, AskFailure> {
-        let needed = required(&self.schema);
-        let scalar = |name: &String| matches!(self.schema["properties"][name]["type"].as_str(), Some("string" | "integer"));
-        let optional: Vec<String> =
-            property_names(&self.schema).into_iter().filter(|n| !needed.contains(n) && scalar(n)).collect();
-        let chosen = (seed_of(self.seed.id.as_str()) as usize / 2) % optional.len().max(1);
-        let Some(name) = optional.get(chosen) else { return Ok(None) };
-        let value = self.slots(request, std::slice::from_ref(name)).await;
-        let Some(value) = AskFailure::tolerate(value)? else { return Ok(None) };
-        let added = values::to_state(&value, &self.schema);
-        let missing = values::missing(&added, request);
-        if missing.is_empty() {
-            return Ok(None);
-        }
-        let all: Vec<values::Named> = stated.iter().chain(&added).cloned().collect();
-        AskFailure::tolerate(self.weave("evolve:optional", request.to_owned(), &all, &missing).await)
-    }
-
     /// Step 4. The call of the known tool, bound to its schema.
-    async fn call(&mut self, request: &str, checker: &Schema) -> Result<Map<String, Value>, AskFailure> {
+    pub(super) async fn call(&mut self, request: &str, checker: &Schema) -> Result<Map<String, Value>, AskFailure> {
         let prompt = self.prompts.call.clone();
         let model = self.role(&prompt);
         let question = Question {
@@ -331,22 +317,16 @@ impl Making<'_> {
     }
 }
 
+/// A line of any script.
+const ANY_LINE: &str = "[^\\s{}<>`][^\\n{}<>`]{7,380}[^\\s{}<>`]";
+
 /// The requests of a reply, or what is wrong with them.
 fn requests(reply: &str, tool: &str) -> Result<Vec<String>, String> {
     let list = object(reply)?.get("requests").and_then(Value::as_array).cloned().unwrap_or_default();
     let texts: Vec<String> = list.iter().filter_map(|r| r.as_str()).map(|r| r.trim().to_owned()).collect();
     for (i, text) in texts.iter().enumerate() {
-        if let Some(word) = values::placeholder(text) {
-            return Err(format!("a request holds the placeholder `{word}`"));
-        }
-        if tool.contains(['_', '-']) && values::states(text, tool) {
-            return Err("a request names the tool".into());
-        }
-        if !values::is_ended(text) {
-            return Err("a request is cut off".into());
-        }
-        if values::speaks_as_assistant(text) {
-            return Err("a request is an assistant's answer".into());
+        if let Some(wrong) = wrong_request(text, &[tool]) {
+            return Err(wrong);
         }
         if texts[..i].contains(text) {
             return Err("two requests are the same".into());
@@ -355,47 +335,24 @@ fn requests(reply: &str, tool: &str) -> Result<Vec<String>, String> {
     Ok(texts)
 }
 
-fn object(reply: &str) -> Result<Map<String, Value>, String> {
+/// Why a text is no request of a person.
+pub(super) fn wrong_request(text: &str, tools: &[&str]) -> Option<String> {
+    if let Some(word) = values::placeholder(text) {
+        return Some(format!("a request holds the placeholder `{word}`"));
+    }
+    if tools.iter().any(|tool| tool.contains(['_', '-']) && values::states(text, tool)) {
+        return Some("a request names the tool".into());
+    }
+    if !values::is_ended(text) {
+        return Some("a request is cut off".into());
+    }
+    values::speaks_as_assistant(text).then(|| "a request is an assistant's answer".into())
+}
+
+pub(super) fn object(reply: &str) -> Result<Map<String, Value>, String> {
     match serde_json::from_str(reply) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(other) => Err(format!("the reply is {other}, not an object")),
         Err(e) => Err(e.to_string()),
-    }
-}
-
-/// `schema` cut to these properties, all of them required.
-fn only(schema: &Value, parameters: &[String]) -> Value {
-    let mut cut = schema.clone();
-    if let Some(properties) = cut["properties"].as_object_mut() {
-        properties.retain(|name, _| parameters.contains(name));
-    }
-    cut["required"] = json!(parameters);
-    cut
-}
-
-/// The roles the prompts of this stage speak to.
-impl GeneratePrompts {
-    /// How many questions a sample may ask one after the other, each with the answer to the one before: the most
-    /// rounds of batches the stage can need.
-    pub fn most_rounds(&self, profile: Profile, evolve: bool) -> u32 {
-        let evolution = match profile {
-            _ if !evolve => 0,
-            Profile::Full => self.evolve.tries,
-            Profile::Small => self.slots.tries + self.weave.tries + self.context.tries,
-        };
-        self.instruct.tries + self.slots.tries + self.weave.tries + evolution + self.call.tries
-    }
-
-    /// All prompts, for fingerprints and checks.
-    pub fn all(&self) -> [&Prompt; 6] {
-        [&self.instruct, &self.slots, &self.weave, &self.context, &self.evolve, &self.call]
-    }
-
-    /// The roles that are needed.
-    pub fn roles(&self) -> Vec<Role> {
-        let mut roles: Vec<Role> = self.all().iter().map(|p| p.role).collect();
-        roles.sort_unstable();
-        roles.dedup();
-        roles
     }
 }

@@ -21,7 +21,7 @@ const UNSPOKEN: [char; 6] = ['{', '}', '<', '>', '`', '\n'];
 const MOST: usize = 8;
 
 /// Parameters whose values people do not spell out: they say what they want, not the SQL for it.
-fn is_expression(name: &str) -> bool {
+pub(super) fn is_expression(name: &str) -> bool {
     let name = name.to_lowercase();
     ["query", "sql", "code", "expression", "script", "command", "regex", "pattern", "geojson", "notation"]
         .iter()
@@ -53,6 +53,13 @@ fn collect(name: &str, value: &Value, out: &mut Vec<Named>) {
     }
 }
 
+/// The values of `arguments` as they are, words of lists and truth values too.
+pub(super) fn all(arguments: &Map<String, Value>) -> Vec<Named> {
+    let mut out = Vec::new();
+    arguments.iter().for_each(|(name, value)| collect(name, value, &mut out));
+    out
+}
+
 /// The values that `request` does not state.
 pub(super) fn missing(values: &[Named], request: &str) -> Vec<Named> {
     values.iter().filter(|v| !states(request, &v.text)).cloned().collect()
@@ -79,7 +86,7 @@ pub(super) fn states(request: &str, value: &str) -> bool {
 }
 
 /// Letters of scripts that put no spaces between words: Chinese, Japanese, Thai and their neighbours.
-fn is_unspaced(c: char) -> bool {
+pub(super) fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}'
         | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
@@ -87,6 +94,96 @@ fn is_unspaced(c: char) -> bool {
 /// Whether a text ends as sentences do, in any of the scripts that models write.
 pub(super) fn is_ended(text: &str) -> bool {
     text.ends_with(['.', '?', '!', '"', '\'', ')', '…', '”', '’', '»', '。', '？', '！', '」', '』', '）', '؟', '।'])
+}
+
+/// The first concrete value of `text` that nothing in `known` states: a number, what stands in quotes, a path, an
+/// address, a date, a name with digits in it. A rewrite must not bring such: it would belong to a parameter.
+pub(super) fn invented(text: &str, known: &[&str]) -> Option<String> {
+    let stated = |value: &str| known.iter().any(|known| states(known, value));
+    concrete(text).into_iter().find(|value| !stated(value) && !parts_stated(value, &stated)).map(str::to_owned)
+}
+
+/// The concrete values of `text`: what stands in quotes, then single words.
+pub(super) fn concrete(text: &str) -> Vec<&str> {
+    let words = text.split(|c: char| c.is_whitespace() || is_unspaced(c) || "\"“”,;()[]".contains(c)).map(bare);
+    let words = words.enumerate().filter(|(at, word)| is_concrete(word, *at == 0)).map(|(_, word)| word);
+    quoted(text).into_iter().chain(words).collect()
+}
+
+/// A word without what ends a sentence, and without a possessive.
+fn bare(word: &str) -> &str {
+    let word = word.trim_matches(|c: char| ".!?:'’‘`*".contains(c));
+    word.strip_suffix("'s").or_else(|| word.strip_suffix("’s")).unwrap_or(word)
+}
+
+/// What stands in quotation marks; an apostrophe is none.
+fn quoted(text: &str) -> Vec<&str> {
+    let pairs = [('"', '"'), ('“', '”'), ('«', '»'), ('`', '`'), ('「', '」'), ('„', '“')];
+    let mut found = Vec::new();
+    for (open, close) in pairs {
+        let mut rest = text;
+        while let Some((inner, after)) = rest.split_once(open).and_then(|(_, after)| after.split_once(close)) {
+            found.push(inner.trim());
+            rest = after;
+        }
+    }
+    // `'notes'`, but not `John's and Mary's`.
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\'') {
+        let opens = before.chars().next_back().is_none_or(|c| c.is_whitespace() || c == '(');
+        match after.split_once('\'').filter(|_| opens) {
+            Some((inner, tail)) if tail.chars().next().is_none_or(|c| !c.is_alphanumeric()) => {
+                found.push(inner.trim());
+                rest = tail;
+            }
+            _ => rest = after,
+        }
+    }
+    found.retain(|value| !value.is_empty());
+    found
+}
+
+const DAYS: [&str; 18] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+    "January",
+    "February",
+    "April",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+    "March",
+];
+
+/// Whether a word is a value of its own: it has a digit, is a path, an address, a file, a name in code, or a date.
+fn is_concrete(word: &str, first: bool) -> bool {
+    let named_file = word.rsplit_once('.').is_some_and(|(stem, ending)| {
+        stem.chars().count() > 1 && (2..=5).contains(&ending.len()) && ending.bytes().all(|b| b.is_ascii_alphanumeric())
+    });
+    let path = word.starts_with(['/', '~', '\\']) || word.matches('/').count() > 1 || word.contains("://");
+    let code = word.contains('_') || word.contains('@') || (word.starts_with('#') && word.len() > 1);
+    let digit = word.chars().any(char::is_numeric);
+    // "March" may begin a sentence as a verb.
+    digit || (word.chars().count() > 1 && (path || named_file || code)) || (!first && DAYS.contains(&word))
+}
+
+/// Whether what is concrete in a joined word (`3-day`, `10am`) is stated by itself.
+fn parts_stated(word: &str, stated: &impl Fn(&str) -> bool) -> bool {
+    if word.contains(['/', '_', '@', '#', '\\']) || !word.starts_with(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
+    let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
+    let (number, rest) = word.split_at(end);
+    !rest.chars().any(char::is_numeric) && stated(number)
 }
 
 fn normal(text: &str) -> String {
@@ -214,6 +311,39 @@ mod tests {
         }
         for good in ["read notes/april.md", "reunion/april.txt", "select * from t where units > 10", "[1, 2]", "a < b > c.d"] {
             assert_eq!(placeholder(good), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn invented_values_are_seen_and_known_ones_are_not() {
+        let known = ["Show the 3 newest notes of \"Ada Fox\" in notes/plan.md before 2024-05-01.", "id-77"];
+        for bad in [
+            "Show 5 notes.",
+            "Show notes of \"Bob\".",
+            "Show the notes of 'Bob'.",
+            "Look into /var/log for it.",
+            "Look into notes/other.md for it.",
+            "Send it to ada@example.org.",
+            "Read https://example.org now.",
+            "It was on Friday, I think.",
+            "Show 3.5 of them.",
+            "The ticket is id-78.",
+            "Ask for user_name first.",
+            "Do it until 2024-05-02.",
+            "Room B12 it is.",
+            "显示5条笔记。",
+        ] {
+            assert!(invented(bad, &known).is_some(), "{bad}");
+        }
+        for good in [
+            "Show the 3 newest notes of Ada Fox, please.",
+            "For a 3-day trip: what is in notes/plan.md?",
+            "It's John's and Mary's, and/or ours, e.g. by id-77.",
+            "Please, before 2024-05-01!",
+            "March on. I want it soon.",
+            "Ada Fox's \"notes/plan.md\"",
+        ] {
+            assert_eq!(invented(good, &known), None, "{good}");
         }
     }
 }

@@ -88,6 +88,16 @@ impl Column {
         Self::list(name, DataType::Utf8)
     }
 
+    /// A list of truth values.
+    pub fn booleans(name: &str) -> Self {
+        Self::list(name, DataType::Boolean)
+    }
+
+    /// A list of whole numbers from 0 of 32 bits.
+    pub fn uint32s(name: &str) -> Self {
+        Self::list(name, DataType::UInt32)
+    }
+
     fn list(name: &str, items: DataType) -> Self {
         // `element` is the name Parquet's specification gives to the items of a list.
         Self(Field::new(name, DataType::List(Arc::new(Field::new("element", items, true))), true))

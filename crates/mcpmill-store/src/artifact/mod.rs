@@ -100,7 +100,9 @@ impl Table for Sample {
             Column::text("id"),
             Column::text("kind"),
             Column::texts("tool_ids"),
+            Column::texts("withheld"),
             Column::texts("server_ids"),
+            Column::text("language"),
             Column::text("instruction"),
             messages("messages"),
             lineage("lineage"),
@@ -122,6 +124,7 @@ impl Table for Trajectory {
             Column::group("policy", [Column::boolean("allowed"), Column::text("rule")]),
             Column::text("result"),
             Column::text("response_verdict"),
+            Column::uint32s("masked"),
         ])
     }
 }
@@ -164,11 +167,14 @@ impl Table for ExportRow {
         Columns::new([
             Column::text("id"),
             messages("messages"),
+            Column::booleans("loss"),
             Column::text("tools"),
             Column::text("kind"),
+            Column::text("language"),
             Column::text("server"),
             Column::text("server_version"),
             Column::texts("tool_ids"),
+            Column::texts("withheld"),
             Column::text("licence"),
             Column::text("live"),
             lineage("lineage"),

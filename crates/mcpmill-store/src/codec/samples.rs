@@ -115,7 +115,9 @@ impl Dice {
             id: SampleId::of(&self.roll()),
             kind: SampleKind::Single,
             tool_ids: self.many(|d| ToolId(d.text())),
+            withheld: self.many(|d| ToolId(d.text())),
             server_ids: self.many(|d| ServerId(d.text())),
+            language: self.text(),
             instruction: self.text(),
             messages: self.many(Self::message),
             lineage: self.many(Self::revision),
@@ -130,11 +132,14 @@ impl Dice {
         ExportRow {
             id: SampleId::of(&self.roll()),
             messages: self.many(Self::message),
+            loss: self.many(Self::flip),
             tools: self.text(),
             kind: SampleKind::Single,
+            language: self.text(),
             server: self.text(),
             server_version: self.maybe(),
             tool_ids: self.many(|d| ToolId(d.text())),
+            withheld: self.many(|d| ToolId(d.text())),
             licence: self.maybe(),
             live: self.text(),
             lineage: self.many(Self::revision),
@@ -166,6 +171,7 @@ impl Dice {
             policy: PolicyDecision { allowed: self.flip(), rule: self.text() },
             result: self.maybe(),
             response_verdict: self.maybe(),
+            masked: self.many(|d| d.roll() as u32),
         }
     }
 

@@ -48,6 +48,9 @@ pub struct StageInfo {
     /// All its calls by account, those of rows that were tried again or cut off included.
     #[serde(default, skip_serializing_if = "Accounts::is_empty")]
     pub accounts: Accounts,
+    /// How much the rows differ, where the stage tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diversity: Option<serde_json::Value>,
 }
 
 /// Rows by outcome.
@@ -76,7 +79,20 @@ impl StageInfo {
             usage,
             repairs: summary.repairs.clone(),
             accounts: summary.accounts.clone(),
+            diversity: None,
         }
+    }
+
+    /// Adds to the `stage.json` in `folder`, which must be there, how much the rows of the stage differ.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn describe(mut self, folder: &Path, diversity: serde_json::Value) -> Result<Self, RunDirError> {
+        self.diversity = Some(diversity);
+        let path = folder.join(STAGE_FILE);
+        let text = serde_json::to_string_pretty(&self).map_err(|e| RunDirError::new(&path, io::Error::other(e)))?;
+        durable::write(&path, format!("{text}\n").as_bytes()).map_err(|e| RunDirError::new(&path, e))?;
+        Ok(self)
     }
 
     /// The sums as the driver gave them.
@@ -144,12 +160,14 @@ impl StageDir {
     pub fn finish(&self, summary: &Summary) -> Result<StageInfo, RunDirError> {
         let info = StageInfo::new(&self.stage, &self.fingerprint, summary);
         let text = serde_json::to_string_pretty(&info).map_err(|e| RunDirError::new(&self.path, io::Error::other(e)))?;
-        self.write("stage.json", format!("{text}\n").as_bytes())?;
+        self.write(STAGE_FILE, format!("{text}\n").as_bytes())?;
         remove_parts(&self.path)?;
         Ok(info)
     }
 }
 
+/// Says that the stage is done.
+const STAGE_FILE: &str = "stage.json";
 /// Holds [`StageDir::counts_at_begin`] until the stage is done.
 const COUNTS_AT_BEGIN: &str = "counts-at-begin.json";
 

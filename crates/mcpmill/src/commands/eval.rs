@@ -15,7 +15,7 @@ use mcpmill_core::{
     edge::RecordedChat,
     id::ServerId,
     naming::alias,
-    record::{ExportRow, Message, Prediction, Tool, ToolDraft},
+    record::{ExportRow, Message, Prediction, SampleKind, Tool, ToolDraft},
     toolbox::Toolbox,
 };
 use mcpmill_eval::select::{Choice, Chooser, Item, Picker, Scores, SelectionTask, score, select, tasks, tasks_hash};
@@ -121,14 +121,8 @@ fn prepare(line: &Line, id: &str, suite: &Suite, extra: Option<&Path>) -> Result
         Failure::from_error(Exit::Usage, &e)
             .hint("`eval select` measures on the held-out rows of an export: `mcpmill run` makes one")
     })?;
-    let held_out = |row: ExportRow| Item {
-        sample: row.id,
-        split: row.split.as_str().into(),
-        instruction: instruction(&row.messages),
-        answers: row.tool_ids,
-    };
     let items: Vec<Item> =
-        rows.into_iter().filter(|r| suite.splits.iter().any(|s| s == r.split.as_str())).map(held_out).collect();
+        rows.into_iter().filter(|r| suite.splits.iter().any(|s| s == r.split.as_str())).filter_map(item).collect();
     if items.is_empty() {
         return Err(Failure::usage(format!("the export `{name}` has no rows in the splits {}", suite.splits.join(", ")))
             .hint("a larger run has held-out rows: `--set generate.samples=300`"));
@@ -142,6 +136,16 @@ fn prepare(line: &Line, id: &str, suite: &Suite, extra: Option<&Path>) -> Result
         line.events.note(format!("{id}: {left_out} rows are left out, their tool is not among the harvested ones"));
     }
     Ok(tasks)
+}
+
+/// What is to be chosen at the first turn of a row. Where the right turn calls nothing there is no such thing.
+fn item(row: ExportRow) -> Option<Item> {
+    let answers = match row.kind {
+        SampleKind::NoTool | SampleKind::Ask => return None,
+        SampleKind::Parallel => row.tool_ids,
+        _ => row.tool_ids.into_iter().take(1).collect(),
+    };
+    Some(Item { sample: row.id, split: row.split.as_str().into(), instruction: instruction(&row.messages), answers })
 }
 
 fn instruction(messages: &[Message]) -> String {

@@ -1,0 +1,256 @@
+//! Tools that go one after the other: what the first brings is what the second wants.
+//!
+//! A heuristic, by scores that a person can follow. `B` can follow `A` through a required parameter `p` of `B` that
+//! is text or a whole number and that `A` does not take itself:
+//!
+//! | score | when |
+//! |---|---|
+//! | 1.0 | `A` declares an output property of the name of `p` and a type that fits |
+//! | 0.9 | `A` declares an output property `id`, `name`, `path`, `key` or `url`, and `p` is that of a thing `A`'s name speaks of (`issue_id` after `list_issues`) |
+//! | 0.8 | `A` declares no output, finds or makes things (`list`, `search`, `create`, …), and `p` is the handle of a thing its name speaks of |
+//! | 0.6 | the same, of a thing that only its description speaks of |
+//! | 0.5 | `A` reads or fetches something, and `p` is a text to work on (`text`, `content`, `body`, `message`) |
+//!
+//! Tools of one server get 0.05 on top: they were made for each other. Twins are never paired, nor tools that a model
+//! could not tell apart by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mcpmill_core::{id::ToolId, naming::alias, record::Tool, schema::required};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::forms::words;
+use crate::card::property_names;
+
+/// Pairs below this are none.
+const LEAST: f64 = 0.5;
+/// Tools of other servers that are looked at for one handle.
+const MOST_OTHERS: usize = 40;
+/// Partners of a tool that are kept.
+const MOST_PARTNERS: usize = 12;
+
+/// What follows a tool, and through which parameter.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Link {
+    /// The tool that follows.
+    pub tool: ToolId,
+    /// Its parameter that takes what the first one brought.
+    pub parameter: String,
+    /// How sure that is, 0.5 to 1.05.
+    pub score: f64,
+}
+
+/// What a tool brings, wants and is about.
+struct Traits<'a> {
+    tool: &'a Tool,
+    /// Declared output properties and their types, two levels deep; empty where none is declared.
+    brings: BTreeMap<String, String>,
+    /// Required parameters that a value can be handed to: as it is called, its words, its type.
+    wants: Vec<(String, Vec<String>, String)>,
+    /// All parameters, by their words joined.
+    takes: BTreeSet<String>,
+    /// Things its name speaks of.
+    named: BTreeSet<String>,
+    /// Things its description speaks of, in the first sentence.
+    described: BTreeSet<String>,
+    finds: bool,
+    reads: bool,
+}
+
+/// All tools, to find what follows one.
+pub struct Chains<'a> {
+    traits: Vec<Traits<'a>>,
+    /// Places of tools by a word of a parameter they want.
+    by_word: BTreeMap<String, Vec<usize>>,
+    by_server: BTreeMap<&'a str, Vec<usize>>,
+    by_id: BTreeMap<&'a ToolId, usize>,
+}
+
+/// Words that say how a thing is named.
+const HANDLES: [&str; 9] = ["id", "name", "path", "key", "url", "uri", "number", "slug", "title"];
+const FINDS: [&str; 12] =
+    ["list", "search", "find", "create", "add", "query", "lookup", "get", "discover", "browse", "make", "generate"];
+const READS: [&str; 9] = ["read", "get", "fetch", "download", "convert", "extract", "transcribe", "summarize", "translate"];
+const TEXTS: [&str; 5] = ["text", "content", "body", "message", "markdown"];
+
+impl<'a> Chains<'a> {
+    /// Looks at `tools`.
+    pub fn new(tools: &[&'a Tool]) -> Self {
+        let traits: Vec<Traits> = tools.iter().map(|tool| traits(tool)).collect();
+        let mut by_word: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut by_server: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, one) in traits.iter().enumerate() {
+            by_server.entry(one.tool.server_id.as_str()).or_default().push(place);
+            let words: BTreeSet<&String> = one.wants.iter().flat_map(|(_, words, _)| words).collect();
+            words.into_iter().for_each(|word| by_word.entry(word.clone()).or_default().push(place));
+        }
+        let by_id = traits.iter().enumerate().map(|(place, one)| (&one.tool.id, place)).collect();
+        Self { traits, by_word, by_server, by_id }
+    }
+
+    /// What can follow `first`, the surest first.
+    pub fn after(&self, first: &Tool) -> Vec<Link> {
+        let Some(&place) = self.by_id.get(&first.id) else { return Vec::new() };
+        let a = &self.traits[place];
+        let mut others: BTreeSet<usize> = self.by_server[first.server_id.as_str()].iter().copied().collect();
+        let brings = a.brings.keys().flat_map(|name| name.split(' '));
+        let things = a.named.iter().chain(&a.described).map(String::as_str);
+        let texts = TEXTS.into_iter().filter(|_| a.reads);
+        for word in brings.chain(things).chain(texts) {
+            others.extend(self.by_word.get(word).into_iter().flatten().take(MOST_OTHERS));
+        }
+        let mut links: Vec<Link> = others.into_iter().filter_map(|other| link(a, &self.traits[other])).collect();
+        links.sort_by(|x, y| y.score.total_cmp(&x.score).then(x.tool.cmp(&y.tool)));
+        links.truncate(MOST_PARTNERS);
+        links
+    }
+}
+
+/// How `b` follows `a`, if it does.
+fn link(a: &Traits, b: &Traits) -> Option<Link> {
+    if a.tool.cluster_id == b.tool.cluster_id || alias(&a.tool.name) == alias(&b.tool.name) {
+        return None;
+    }
+    let near = if a.tool.server_id == b.tool.server_id { 0.05 } else { 0.0 };
+    let scored = b.wants.iter().filter(|(_, words, _)| !a.takes.contains(&words.join(" "))).filter_map(|(name, words, kind)| {
+        let score = fit(a, words, kind);
+        (score >= LEAST).then(|| Link { tool: b.tool.id.clone(), parameter: name.clone(), score: score + near })
+    });
+    scored.max_by(|x, y| x.score.total_cmp(&y.score).then(y.parameter.cmp(&x.parameter)))
+}
+
+/// The score of a parameter, by its words and type, behind `a`.
+fn fit(a: &Traits, words: &[String], kind: &str) -> f64 {
+    let (handle, thing) = match words.split_last() {
+        Some((last, thing)) if HANDLES.contains(&last.as_str()) => (Some(last.as_str()), thing),
+        _ => (None, words),
+    };
+    let fits = |found: &str| found == kind || found == "any" || kind == "string";
+    if a.brings.get(&words.join(" ")).is_some_and(|found| fits(found)) && !(thing.is_empty() && handle == Some("name")) {
+        return 1.0;
+    }
+    let about = |things: &BTreeSet<String>| !thing.is_empty() && thing.iter().all(|word| things.contains(word));
+    let brought = handle.and_then(|handle| a.brings.get(handle)).is_some_and(|found| fits(found));
+    if brought && about(&a.named) {
+        return 0.9;
+    }
+    if a.brings.is_empty() && a.finds && handle.is_some() {
+        if about(&a.named) {
+            return 0.8;
+        }
+        if about(&a.described) {
+            return 0.6;
+        }
+    }
+    let text = words.last().is_some_and(|last| TEXTS.contains(&last.as_str())) && kind == "string";
+    if a.brings.is_empty() && a.reads && text { 0.5 } else { 0.0 }
+}
+
+fn traits(tool: &Tool) -> Traits<'_> {
+    let schema = tool.schema();
+    let named: Vec<String> = words(&tool.name);
+    let first = tool.description_text().split(['.', '\n']).next().unwrap_or_default();
+    let verb = |verbs: &[&str]| named.iter().any(|word| verbs.contains(&word.as_str()));
+    let mut brings = BTreeMap::new();
+    if let Some(output) = tool.output_schema.as_deref().and_then(|text| mcpmill_core::json::of_text(text).ok()) {
+        outputs(&output, 0, &mut brings);
+    }
+    let handed = |name: String| {
+        let kind = schema["properties"][&name]["type"].as_str().filter(|kind| matches!(*kind, "string" | "integer"))?.to_owned();
+        let open = schema["properties"][&name]["enum"].is_null();
+        open.then(|| (words(&name), kind)).map(|(words, kind)| (name, words, kind))
+    };
+    Traits {
+        brings,
+        wants: required(&schema).into_iter().filter_map(handed).collect(),
+        takes: property_names(&schema).iter().map(|name| words(name).join(" ")).collect(),
+        finds: verb(&FINDS),
+        reads: verb(&READS),
+        named: named.into_iter().collect(),
+        described: words(first).into_iter().filter(|word| word.len() > 3).collect(),
+        tool,
+    }
+}
+
+/// The properties of an output schema and their types, and of the things in its lists.
+fn outputs(schema: &Value, depth: usize, out: &mut BTreeMap<String, String>) {
+    if depth > 2 {
+        return;
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let kind = property["type"].as_str().unwrap_or("any");
+        if matches!(kind, "string" | "integer" | "any") {
+            out.entry(words(name).join(" ")).or_insert_with(|| kind.to_owned());
+        }
+        outputs(property, depth + 1, out);
+        outputs(&property["items"], depth + 1, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcpmill_core::id::ServerId;
+    use serde_json::json;
+
+    use super::*;
+    use crate::card::tests::tool;
+
+    fn on(server: &str, name: &str, description: &str, needed: &[(&str, &str)]) -> Tool {
+        let properties: serde_json::Map<String, Value> =
+            needed.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
+        let names: Vec<&str> = needed.iter().map(|(name, _)| *name).collect();
+        let schema = json!({"type": "object", "properties": properties, "required": names});
+        Tool { server_id: ServerId(format!("srv_{server}")), ..tool(name, description, schema) }
+    }
+
+    fn follows(tools: &[Tool], first: &str) -> Vec<(String, String, f64)> {
+        let all: Vec<&Tool> = tools.iter().collect();
+        let first = tools.iter().find(|t| t.name == first).unwrap();
+        let name = |id: &ToolId| tools.iter().find(|t| t.id == *id).unwrap().name.clone();
+        Chains::new(&all).after(first).into_iter().map(|l| (name(&l.tool), l.parameter, l.score)).collect()
+    }
+
+    #[test]
+    fn what_is_found_can_be_worked_on() {
+        let tools = [
+            on("a", "list_issues", "Lists issues of a repository", &[("repo", "string")]),
+            on("a", "close_issue", "Closes one", &[("issue_id", "integer")]),
+            on("a", "get_repo", "Shows a repository", &[("repo", "string")]),
+            on("b", "send_message", "Sends something", &[("to", "string"), ("text", "string")]),
+            on("b", "label", "Puts a label on it", &[("issueNumber", "integer"), ("label", "string")]),
+            on("c", "read_page", "Reads a page", &[("address", "string")]),
+        ];
+        let found = follows(&tools, "list_issues");
+        assert_eq!(found[0], ("close_issue".into(), "issue_id".into(), 0.8 + 0.05));
+        assert_eq!(found[1], ("label".into(), "issueNumber".into(), 0.8), "also on another server");
+        assert_eq!(found.len(), 2, "what the first takes itself is not handed on: {found:?}");
+        assert_eq!(follows(&tools, "read_page"), [("send_message".into(), "text".into(), 0.5)]);
+        assert!(follows(&tools, "close_issue").is_empty());
+    }
+
+    #[test]
+    fn a_declared_output_counts_most_and_its_type_must_fit() {
+        let output = json!({"type": "object", "properties": {"found": {"type": "array", "items": {"type": "object",
+            "properties": {"document_id": {"type": "string"}, "pages": {"type": "integer"}}}}}});
+        let mut search = on("a", "search", "Searches", &[("words", "string")]);
+        search.output_schema = Some(output.to_string());
+        let tools = [
+            search,
+            on("b", "open", "Opens", &[("documentId", "string")]),
+            on("b", "turn", "Turns", &[("document_id", "integer")]),
+            on("b", "post", "Posts", &[("text", "string")]),
+        ];
+        assert_eq!(follows(&tools, "search"), [("open".into(), "documentId".into(), 1.0)]);
+    }
+
+    #[test]
+    fn twins_and_namesakes_are_no_pair() {
+        let mut twin = on("b", "list_notes", "Lists notes", &[("note_id", "string")]);
+        let first = on("a", "list_notes", "Lists notes", &[]);
+        let mut same = on("c", "note", "One", &[("note_id", "string")]);
+        same.cluster_id = first.cluster_id.clone();
+        twin.id = ToolId("tool_twin".into());
+        assert!(follows(&[first, twin, same], "list_notes").is_empty());
+    }
+}

@@ -1,0 +1,188 @@
+//! Schemas as the steps need them: which parameters a person can say, what is cut out of a schema, what comes next in
+//! rotation.
+
+use mcpmill_core::{record::Tool, schema::required};
+use serde_json::{Map, Value, json};
+
+use super::values::is_expression;
+use crate::card::property_names;
+
+/// Required parameters of a tool whose values are thought up before the request is: more is no plain request.
+const MOST_SAID: usize = 4;
+
+/// The words of a name, in lower case and in the singular: `issueIds` is `issue`, `id`.
+pub(super) fn words(name: &str) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    let mut fresh = true;
+    let mut low = false;
+    for c in name.chars() {
+        if !c.is_alphanumeric() {
+            fresh = true;
+            continue;
+        }
+        if fresh || (c.is_uppercase() && low) {
+            out.push(String::new());
+        }
+        (fresh, low) = (false, c.is_lowercase());
+        out.last_mut().into_iter().for_each(|word| word.extend(c.to_lowercase()));
+    }
+    out.into_iter().map(singular).collect()
+}
+
+fn singular(word: String) -> String {
+    if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 2) {
+        return format!("{stem}y");
+    }
+    let plural = word.len() > 2 && word.ends_with('s') && !["ss", "us", "is"].iter().any(|end| word.ends_with(end));
+    if plural { word[..word.len() - 1].to_owned() } else { word }
+}
+
+/// Whether a person would say a value of this parameter as it stands: a text or number, no code, no word of a list.
+pub(super) fn is_said(schema: &Value, name: &str) -> bool {
+    let property = &schema["properties"][name];
+    let plain = matches!(property["type"].as_str(), Some("string" | "integer" | "number"));
+    plain && property["enum"].is_null() && property["const"].is_null() && !is_expression(name)
+}
+
+/// Whether values of all required parameters can be thought up before the request: few, plain, or lists of plain ones.
+pub(super) fn is_plain(tool: &Tool) -> bool {
+    // A reference leads out of a schema that is cut up.
+    if tool.input_schema.contains("\"$ref\"") {
+        return false;
+    }
+    let schema = tool.schema();
+    let needed = required(&schema);
+    let plain = |name: &String| {
+        let property = &schema["properties"][name];
+        let kind = |value: &Value| matches!(value["type"].as_str(), Some("string" | "integer" | "number" | "boolean"));
+        kind(property) || (property["type"] == "array" && kind(&property["items"]))
+    };
+    needed.len() <= MOST_SAID && needed.iter().all(plain)
+}
+
+/// Required parameters whose values a person says.
+pub(super) fn said(schema: &Value) -> Vec<String> {
+    required(schema).into_iter().filter(|name| is_said(schema, name)).collect()
+}
+
+/// Names whose values point at something that may not be there.
+const POINTS: [&str; 18] = [
+    "path",
+    "file",
+    "filename",
+    "folder",
+    "directory",
+    "id",
+    "key",
+    "name",
+    "url",
+    "uri",
+    "table",
+    "branch",
+    "repo",
+    "email",
+    "date",
+    "timezone",
+    "code",
+    "number",
+];
+
+/// Required parameters of which a wrong value can be told from a right one: they name a thing, or have a format.
+pub(super) fn breakable(schema: &Value) -> Vec<String> {
+    let points = |name: &String| {
+        let last = words(name).pop().unwrap_or_default();
+        POINTS.contains(&last.as_str()) || schema["properties"][name]["format"].is_string()
+    };
+    said(schema).into_iter().filter(points).collect()
+}
+
+/// `schema` cut to these properties, all of them required.
+pub(super) fn only(schema: &Value, parameters: &[String]) -> Value {
+    let mut cut = schema.clone();
+    if let Some(properties) = cut["properties"].as_object_mut() {
+        properties.retain(|name, _| parameters.contains(name));
+    }
+    cut["required"] = json!(parameters);
+    cut
+}
+
+/// The same, and nothing else is let in: for schemas that stand inside another.
+pub(super) fn exactly(schema: &Value, parameters: &[String]) -> Value {
+    let properties: Map<String, Value> =
+        parameters.iter().map(|name| (name.clone(), schema["properties"][name].clone())).collect();
+    json!({ "type": "object", "properties": properties, "required": parameters, "additionalProperties": false })
+}
+
+/// Optional parameters that can be woven into a request: texts, numbers, words of a list.
+pub(super) fn optional(schema: &Value) -> Vec<String> {
+    let needed = required(schema);
+    let scalar = |name: &String| {
+        let property = &schema["properties"][name];
+        property["enum"].is_array() || matches!(property["type"].as_str(), Some("string" | "integer" | "number"))
+    };
+    property_names(schema).into_iter().filter(|name| !needed.contains(name) && scalar(name)).collect()
+}
+
+/// The value that the `turn`th sample with this parameter has: the words of a list one after the other; of a number
+/// with bounds its least and its most in every third turn. `None` leaves it to the model.
+pub(super) fn value_in_turn(property: &Value, turn: usize) -> Option<Value> {
+    if let Some(words) = property["enum"].as_array() {
+        let said: Vec<&Value> =
+            words.iter().filter(|word| word.as_str().is_some_and(|w| !w.trim().is_empty()) || word.is_number()).collect();
+        return said.get(turn % said.len().max(1)).map(|word| (*word).clone());
+    }
+    let bound = |name: &str| property.get(name).filter(|value| value.is_i64() || value.is_u64()).cloned();
+    match turn % 3 {
+        1 => bound("minimum"),
+        2 => bound("maximum"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::card::tests::tool;
+
+    #[test]
+    fn names_become_words() {
+        for (name, want) in [
+            ("issueIds", "issue id"),
+            ("list_repositories", "list repository"),
+            ("HTTPStatus", "httpstatus"),
+            ("ticket-number", "ticket number"),
+            ("address", "address"),
+            ("as", "as"),
+        ] {
+            assert_eq!(words(name).join(" "), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn says_what_a_person_can_say() {
+        let schema = json!({"type": "object", "properties": {
+            "city": {"type": "string"}, "unit": {"type": "string", "enum": ["c", "f"]}, "sql": {"type": "string"},
+            "note_id": {"type": "integer"}, "deep": {"type": "object"}, "days": {"type": "integer"}, "loud": {"type": "boolean"}},
+            "required": ["city", "unit", "sql", "note_id"]});
+        assert_eq!(said(&schema), ["city", "note_id"]);
+        assert_eq!(breakable(&schema), ["note_id"]);
+        assert_eq!(optional(&schema), ["days"]);
+        assert!(is_plain(&tool("t", "d", schema.clone())));
+        let mut nested = schema;
+        nested["required"] = json!(["deep"]);
+        assert!(!is_plain(&tool("t", "d", nested)));
+        assert!(!is_plain(&tool("t", "d", json!({"properties": {"a": {"$ref": "#/$defs/a"}}}))));
+    }
+
+    #[test]
+    fn values_come_in_turn() {
+        let words = json!({"enum": ["a", "", null, "b"]});
+        let turns: Vec<Option<Value>> = (0..3).map(|turn| value_in_turn(&words, turn)).collect();
+        assert_eq!(turns, [Some(json!("a")), Some(json!("b")), Some(json!("a"))]);
+        let bounded = json!({"type": "integer", "minimum": 0, "maximum": 50});
+        let turns: Vec<Option<Value>> = (0..4).map(|turn| value_in_turn(&bounded, turn)).collect();
+        assert_eq!(turns, [None, Some(json!(0)), Some(json!(50)), None]);
+        assert_eq!(value_in_turn(&json!({"type": "string"}), 1), None);
+        assert_eq!(value_in_turn(&json!({"enum": []}), 0), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! The prompts of the stage.
+
+use crate::{models::Role, prompt::Prompt};
+
+/// The prompts of the stage, by their fixed ids.
+#[derive(Clone, Debug)]
+pub struct GeneratePrompts {
+    /// Several requests a tool.
+    pub instruct: Prompt,
+    /// A value for every required parameter.
+    pub slots: Prompt,
+    /// A rewrite that states missing values.
+    pub weave: Prompt,
+    /// A sentence of context before the request.
+    pub context: Prompt,
+    /// A rewrite in a direction.
+    pub evolve: Prompt,
+    /// Another, rarer request.
+    pub breadth: Prompt,
+    /// The call.
+    pub call: Prompt,
+    /// Several calls of one turn.
+    pub parallel: Prompt,
+    /// One call after another.
+    pub chain: Prompt,
+    /// The first of several turns.
+    pub multi_turn: Prompt,
+    /// An answer where no tool fits.
+    pub no_tool: Prompt,
+    /// A request that leaves something out, and what follows.
+    pub ask: Prompt,
+    /// A value that is wrong.
+    pub recover: Prompt,
+}
+
+impl GeneratePrompts {
+    /// Their ids, in the order of [`GeneratePrompts::all`].
+    pub const IDS: [&str; 13] = [
+        "instruct",
+        "slots",
+        "weave",
+        "context",
+        "evolve",
+        "breadth",
+        "call",
+        "parallel",
+        "chain",
+        "multi-turn",
+        "no-tool",
+        "ask",
+        "recover",
+    ];
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The first that `prompt` cannot give.
+    pub fn read<E>(prompt: impl Fn(&str) -> Result<Prompt, E>) -> Result<Self, E> {
+        Ok(Self {
+            instruct: prompt("instruct")?,
+            slots: prompt("slots")?,
+            weave: prompt("weave")?,
+            context: prompt("context")?,
+            evolve: prompt("evolve")?,
+            breadth: prompt("breadth")?,
+            call: prompt("call")?,
+            parallel: prompt("parallel")?,
+            chain: prompt("chain")?,
+            multi_turn: prompt("multi-turn")?,
+            no_tool: prompt("no-tool")?,
+            ask: prompt("ask")?,
+            recover: prompt("recover")?,
+        })
+    }
+
+    /// All prompts, for fingerprints and checks.
+    pub fn all(&self) -> [&Prompt; 13] {
+        [
+            &self.instruct,
+            &self.slots,
+            &self.weave,
+            &self.context,
+            &self.evolve,
+            &self.breadth,
+            &self.call,
+            &self.parallel,
+            &self.chain,
+            &self.multi_turn,
+            &self.no_tool,
+            &self.ask,
+            &self.recover,
+        ]
+    }
+
+    /// The roles that are needed.
+    pub fn roles(&self) -> Vec<Role> {
+        let mut roles: Vec<Role> = self.all().iter().map(|p| p.role).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        roles
+    }
+}

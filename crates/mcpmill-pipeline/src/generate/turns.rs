@@ -1,0 +1,415 @@
+//! The kinds of conversation beside the single call. What has several turns gets its values first, so that code can
+//! hold every turn to them; answers of tools come in when the conversation is run.
+
+use mcpmill_core::{
+    edge::RecordedChat,
+    record::{Message, Tool},
+    schema::{Schema, required},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    evolve::text_of,
+    forms,
+    slip::slip,
+    steps::{Making, Talk, failure, object, wrong_request},
+    values,
+};
+use crate::{
+    ask::{AskFailure, Question, ask},
+    card::{card, card_of, purpose, word},
+    prompt::{Prompt, PromptFormat},
+};
+
+/// Characters of a tool's purpose where it only stands beside another.
+const BESIDE: usize = 120;
+
+/// How a text says that something cannot be done.
+const CANNOT: [&str; 12] = [
+    "can't",
+    "cannot",
+    "can not",
+    "unable",
+    "not able",
+    "don't have",
+    "do not have",
+    "no tool",
+    "none of",
+    "isn't something",
+    "not something",
+    "no way",
+];
+
+impl Making<'_> {
+    /// Several calls of one turn: values of all of them first, then a request that states them.
+    pub(super) async fn parallel(&mut self) -> Result<Talk, AskFailure> {
+        let prompt = self.prompts.parallel.clone();
+        let tools: Vec<&Tool> = std::iter::once(&self.seed.tool).chain(&self.seed.others).collect();
+        let keys: Vec<String> = (1..=tools.len()).map(|n| format!("call_{n}")).collect();
+        let parts: Vec<(&str, Value)> = keys.iter().zip(&tools).map(|(key, tool)| (key.as_str(), needed(tool))).collect();
+        let same = tools.iter().all(|tool| tool.id == self.seed.tool.id);
+        let cards: Vec<String> = tools.iter().take(if same { 1 } else { tools.len() }).map(|tool| short(tool)).collect();
+        let inputs = json!({
+            "cards": cards.join("\n\n"), "at_hand": self.at_hand, "count": tools.len(), "same": same, "persona": self.other_persona(),
+        });
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let accept = |reply: &Map<String, Value>| {
+            let calls: Vec<Map<String, Value>> = keys.iter().map(|key| part(reply, key)).collect();
+            if same && calls.iter().enumerate().any(|(i, call)| calls[..i].contains(call)) {
+                return Err("two calls are the same".into());
+            }
+            calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
+            let request = request_of(reply, &names)?;
+            Ok((calls, request))
+        };
+        let (calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
+        let stated = stated_by(&tools, &calls);
+        let request = self.stating(request, &stated).await?;
+        self.note("call", None, &json!(calls).to_string());
+        let (request, _) = self.evolve(request, stated).await?;
+        let made = calls.into_iter().zip(&tools).enumerate().map(|(place, (call, tool))| self.made(tool, call, place)).collect();
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::Assistant { content: None, tool_calls: made }],
+            instruction: request,
+            called: tools.iter().map(|tool| tool.id.clone()).collect(),
+        })
+    }
+
+    /// A request that takes one tool after another. The first call stands here; what follows needs its answer.
+    pub(super) async fn chain(&mut self) -> Result<Talk, AskFailure> {
+        let prompt = self.prompts.chain.clone();
+        let (first, Some(next), Some(link)) = (&self.seed.tool, self.seed.others.first(), self.seed.link.as_ref()) else {
+            return Err(failure("chain: plan", "a chain is planned without its second tool"));
+        };
+        let own: Vec<String> = required(&next.schema()).into_iter().filter(|name| name != link).collect();
+        let parts = [("first", needed(first)), ("second", forms::exactly(&next.schema(), &own))];
+        let inputs = json!({
+            "first": short(first), "second": short(next), "link": word(link), "at_hand": self.at_hand, "persona": self.other_persona(),
+        });
+        let names = [first.name.as_str(), next.name.as_str()];
+        let accept = |reply: &Map<String, Value>| {
+            let calls = vec![part(reply, "first"), part(reply, "second")];
+            calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
+            Ok((calls, request_of(reply, &names)?))
+        };
+        let (mut calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
+        let stated = stated_by(&[first, next], &calls);
+        let request = self.stating(request, &stated).await?;
+        let (request, _) = self.evolve(request, stated).await?;
+        let (second, first_call) = (calls.pop().unwrap_or_default(), calls.pop().unwrap_or_default());
+        self.note("call", None, &Value::Object(first_call.clone()).to_string());
+        // What the second call is known to hold, and what the first answer must bring, for whoever runs the chain.
+        let later = json!({ "tool": next.id, "from_answer": link, "arguments": second });
+        self.note("later", None, &later.to_string());
+        let call = self.made(first, first_call, 0);
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::call(call)],
+            instruction: request,
+            called: vec![first.id.clone(), next.id.clone()],
+        })
+    }
+
+    /// The first turn of several; the others are written when it is run, with the answers in mind.
+    pub(super) async fn multi_turn(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
+        let prompt = self.prompts.multi_turn.clone();
+        let model = self.role(&prompt);
+        let later: Vec<String> = self.seed.others.iter().map(|tool| purpose(tool, BESIDE)).collect();
+        let question = Question {
+            prompt: &prompt,
+            inputs: self.inputs(json!({
+                "card": card(&self.seed.tool), "later": later, "at_hand": self.at_hand, "persona": self.other_persona(),
+            })),
+            schema: None,
+            row: self.seed.id.as_str(),
+        };
+        let names: Vec<&str> = std::iter::once(&self.seed.tool).chain(&self.seed.others).map(|tool| tool.name.as_str()).collect();
+        let accept = |reply: &str| text_of(reply).and_then(|text| wrong_request(&text, &names).map_or(Ok(text), Err));
+        let request = ask(&model, &question, &mut self.meter, accept).await?;
+        self.note("multi-turn", Some((&prompt, &model)), &request);
+        let (request, stated) = self.fill_slots(request).await?;
+        let (request, _) = self.evolve(request, stated).await?;
+        let arguments = self.call(&request, checker).await?;
+        let call = self.made(&self.seed.tool, arguments, 0);
+        let tools = std::iter::once(&self.seed.tool).chain(&self.seed.others);
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::call(call)],
+            called: tools.map(|tool| tool.id.clone()).collect(),
+            instruction: request,
+        })
+    }
+
+    /// A request for a tool that will not be offered, and an answer that says so.
+    pub(super) async fn no_tool(&mut self) -> Result<Talk, AskFailure> {
+        let request = self.instruct().await?;
+        let stated = values::concrete(&request).into_iter().map(|text| values::Named { name: "value".into(), text: text.into() });
+        let (request, _) = self.evolve(request.clone(), stated.collect()).await?;
+        let prompt = self.prompts.no_tool.clone();
+        let model = self.role(&prompt);
+        let question = Question {
+            prompt: &prompt,
+            inputs: self.inputs(json!({"request": request, "purpose": purpose(&self.seed.tool, BESIDE)})),
+            schema: None,
+            row: self.seed.id.as_str(),
+        };
+        let foreign = self.foreign().is_some();
+        let name = self.seed.tool.name.as_str();
+        let accept = |reply: &str| {
+            let text = object(reply)?.get("answer").and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+            if !values::is_ended(&text) {
+                return Err("the answer is cut off".into());
+            }
+            // The words for it are English ones.
+            let low = text.to_lowercase().replace('’', "'");
+            if !foreign && !CANNOT.iter().any(|words| low.contains(words)) {
+                return Err("the answer does not say that it cannot be done".into());
+            }
+            if name.contains(['_', '-']) && values::states(&text, name) {
+                return Err("the answer names the tool that is not there".into());
+            }
+            match values::invented(&text, &[&request]) {
+                Some(new) => Err(format!("the answer made up `{new}`")),
+                None => Ok(text),
+            }
+        };
+        let answer = ask(&model, &question, &mut self.meter, accept).await?;
+        self.note("no-tool", Some((&prompt, &model)), &answer);
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::assistant(answer)],
+            instruction: request,
+            called: Vec::new(),
+        })
+    }
+
+    /// A request without one required value, the question for it, its answer, and the call.
+    pub(super) async fn ask_back(&mut self) -> Result<Talk, AskFailure> {
+        let prompt = self.prompts.ask.clone();
+        let said = forms::said(&self.schema);
+        let Some(left_out) = said.get(self.seed.index % said.len().max(1)).cloned() else {
+            return Err(failure("ask: plan", "no required value could be left out"));
+        };
+        let (tool, schema, english) = (&self.seed.tool, self.schema.clone(), self.foreign().is_none());
+        let inputs = json!({
+            "card": short(tool), "missing": word(&left_out), "at_hand": self.at_hand, "persona": self.other_persona(),
+        });
+        let accept = |reply: &Map<String, Value>| {
+            let arguments = reply.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
+            made_up(&arguments).map_or(Ok(()), Err)?;
+            let request = request_of(reply, &[&tool.name])?;
+            let (question, answer) = (text(reply, "question"), text(reply, "answer"));
+            asks((&left_out, &schema), &arguments, [&request, &question, &answer], english)?;
+            Ok((arguments, request, question, answer))
+        };
+        let composed = self.compose(&prompt, inputs, ("arguments", needed(tool)), accept).await;
+        let ((arguments, request, question, answer), model) = composed?;
+        self.note("ask", Some((&prompt, &model)), &request);
+        self.note("ask:question", Some((&prompt, &model)), &question);
+        self.note("ask:answer", Some((&prompt, &model)), &answer);
+        self.note("call", None, &Value::Object(arguments.clone()).to_string());
+        let call = self.made(tool, arguments, 0);
+        Ok(Talk {
+            messages: vec![
+                Message::user(request.clone()),
+                Message::assistant(question),
+                Message::user(answer),
+                Message::call(call),
+            ],
+            instruction: request,
+            called: vec![tool.id.clone()],
+        })
+    }
+
+    /// A call with one wrong value, and the right one after it. Between them stands the error, once it is run.
+    pub(super) async fn recover(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
+        let request = self.instruct().await?;
+        let (request, stated) = self.fill_slots(request).await?;
+        let (request, _) = self.evolve(request, stated).await?;
+        let right = self.call(&request, checker).await?;
+        let breakable = forms::breakable(&self.schema);
+        let able: Vec<&String> =
+            breakable.iter().filter(|name| right.get(*name).is_some_and(|v| v.is_string() || v.is_number())).collect();
+        let Some(name) = able.get(self.seed.index % able.len().max(1)) else {
+            return Err(failure("recover: nothing-to-break", "the call holds no value that could be a wrong one"));
+        };
+        let mut wrong = right.clone();
+        let value = self.wrong_value(&request, name, &right[*name]).await?;
+        wrong.insert((*name).clone(), value);
+        self.note("recover", None, &Value::Object(wrong.clone()).to_string());
+        let (wrong, right) = (self.made(&self.seed.tool, wrong, 1), self.made(&self.seed.tool, right, 0));
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::call(wrong), Message::call(right)],
+            instruction: request,
+            called: vec![self.seed.tool.id.clone()],
+        })
+    }
+
+    /// A value that somebody in a hurry would put in by mistake: the model's, or where it has none, one made in code.
+    async fn wrong_value(&mut self, request: &str, name: &str, right: &Value) -> Result<Value, AskFailure> {
+        let prompt = self.prompts.recover.clone();
+        let model = self.role(&prompt);
+        let mut schema = json!({"type": "object", "required": ["wrong"], "additionalProperties": false});
+        schema["properties"]["wrong"] = json!({"type": if right.is_string() { "string" } else { "integer" }});
+        let question = Question {
+            prompt: &prompt,
+            inputs: json!({"card": card_of(&self.seed.tool, &[name.to_owned()]), "request": request, "name": word(name), "right": right}),
+            schema: Some(schema),
+            row: self.seed.id.as_str(),
+        };
+        let slipped = ask(&model, &question, &mut self.meter, |reply| {
+            let wrong = object(reply)?.get("wrong").cloned().unwrap_or_default();
+            let said = wrong.as_str().map_or_else(|| wrong.to_string(), str::to_owned);
+            if said.trim().is_empty() || values::states(request, &said) || wrong == *right {
+                return Err("the wrong value is the right one, or none".into());
+            }
+            values::placeholder(&said).map_or(Ok(wrong), |word| Err(format!("the wrong value holds `{word}`")))
+        })
+        .await;
+        match AskFailure::tolerate(slipped)? {
+            Some(wrong) => {
+                self.note("recover:wrong", Some((&prompt, &model)), &wrong.to_string());
+                Ok(wrong)
+            }
+            None => slip(right, self.seed.id.as_str())
+                .ok_or_else(|| failure("recover: nothing-to-break", "the value cannot be got wrong")),
+        }
+    }
+
+    /// Asks for values and a request in one reply: the values, bound to `slot`, come first.
+    async fn compose<T>(
+        &mut self,
+        prompt: &Prompt,
+        inputs: Value,
+        (slot, bound): (&str, Value),
+        accept: impl Fn(&Map<String, Value>) -> Result<T, String>,
+    ) -> Result<(T, RecordedChat), AskFailure> {
+        let model = self.role(prompt);
+        let mut schema = match &prompt.format {
+            PromptFormat::Json(schema) => schema.clone(),
+            _ => json!({"type": "object"}),
+        };
+        schema["properties"][slot] = bound;
+        let question = Question { prompt, inputs: self.inputs(inputs), schema: Some(schema), row: self.seed.id.as_str() };
+        let composed = ask(&model, &question, &mut self.meter, |reply| accept(&object(reply)?)).await?;
+        Ok((composed, model))
+    }
+
+    /// The same, noted in the lineage under the prompt's name.
+    async fn composed(
+        &mut self,
+        prompt: &Prompt,
+        inputs: Value,
+        slot: (&str, Value),
+        accept: impl Fn(&Map<String, Value>) -> Result<(Vec<Map<String, Value>>, String), String>,
+    ) -> Result<(Vec<Map<String, Value>>, String), AskFailure> {
+        let ((calls, request), model) = self.compose(prompt, inputs, slot, accept).await?;
+        self.note(&prompt.id, Some((prompt, &model)), &request);
+        Ok((calls, request))
+    }
+
+    /// The request with all values in it, those it lacks woven in.
+    async fn stating(&mut self, request: String, stated: &[values::Named]) -> Result<String, AskFailure> {
+        let missing = values::missing(stated, &request);
+        if missing.is_empty() { Ok(request) } else { self.weave("weave", request, stated, &missing).await }
+    }
+
+    /// A person for another kind than the single call.
+    fn other_persona(&self) -> String {
+        self.persona(self.seed.index + 3 * (self.seed.kind as usize))
+    }
+}
+
+/// What is wrong with a request that leaves a value out, the question for it and its answer.
+fn asks(
+    (left_out, schema): (&str, &Value),
+    arguments: &Map<String, Value>,
+    [request, question, answer]: [&str; 3],
+    english: bool,
+) -> Result<(), String> {
+    let (missing, others): (Map<String, Value>, Map<String, Value>) =
+        arguments.clone().into_iter().partition(|(name, _)| name == left_out);
+    let missing = values::all(&missing);
+    if missing.is_empty() {
+        return Err("the missing value is one that nobody says".into());
+    }
+    if let Some(value) =
+        missing.iter().find(|value| values::states(request, &value.text) || values::states(question, &value.text))
+    {
+        return Err(format!("`{}` is said before it is asked for", value.text));
+    }
+    if let Some(value) = values::missing(&values::to_state(&others, schema), request).first() {
+        return Err(format!("the request does not state `{}`", value.text));
+    }
+    if let Some(value) = values::missing(&missing, answer).first() {
+        return Err(format!("the answer does not give `{}`", value.text));
+    }
+    let known: Vec<String> = values::all(arguments).into_iter().map(|value| value.text).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).chain([request]).collect();
+    if let Some(new) = [question, answer].into_iter().find_map(|text| values::invented(text, &known)) {
+        return Err(format!("`{new}` belongs to no value"));
+    }
+    if !question.ends_with(['?', '？', '؟']) {
+        return Err("the question asks nothing".into());
+    }
+    if english && !names_what(question, left_out, &schema["properties"][left_out]) {
+        return Err(format!("the question does not name `{left_out}`"));
+    }
+    if values::speaks_as_assistant(answer) || answer.ends_with('?') { Err("the answer is no person's".into()) } else { Ok(()) }
+}
+
+/// A card with the required parameters only: values of others are not asked for.
+fn short(tool: &Tool) -> String {
+    card_of(tool, &required(&tool.schema()))
+}
+
+/// The schema of the required parameters.
+fn needed(tool: &Tool) -> Value {
+    let schema = tool.schema();
+    forms::exactly(&schema, &required(&schema))
+}
+
+/// An object of these fields, all of them required.
+fn object_of(parts: &[(&str, Value)]) -> Value {
+    let properties: Map<String, Value> = parts.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "object", "properties": properties, "required": names, "additionalProperties": false })
+}
+
+/// One of the calls of a reply.
+fn part(reply: &Map<String, Value>, name: &str) -> Map<String, Value> {
+    reply.get("calls").and_then(|calls| calls[name].as_object()).cloned().unwrap_or_default()
+}
+
+fn text(reply: &Map<String, Value>, name: &str) -> String {
+    reply.get(name).and_then(Value::as_str).unwrap_or_default().trim().to_owned()
+}
+
+fn request_of(reply: &Map<String, Value>, names: &[&str]) -> Result<String, String> {
+    let request = text(reply, "request");
+    wrong_request(&request, names).map_or(Ok(request), Err)
+}
+
+/// The placeholder among values, in words; also a text that is empty.
+fn made_up(call: &Map<String, Value>) -> Option<String> {
+    if call.values().any(|value| value.as_str().is_some_and(|text| text.trim().is_empty())) {
+        return Some("a value is empty".into());
+    }
+    values::placeholder(&Value::Object(call.clone()).to_string()).map(|word| format!("the values hold the placeholder `{word}`"))
+}
+
+/// What a request must state so that all calls follow from it.
+fn stated_by(tools: &[&Tool], calls: &[Map<String, Value>]) -> Vec<values::Named> {
+    let mut stated: Vec<values::Named> = Vec::new();
+    for value in tools.iter().zip(calls).flat_map(|(tool, call)| values::to_state(call, &tool.schema())) {
+        if !stated.contains(&value) {
+            stated.push(value);
+        }
+    }
+    stated
+}
+
+/// Whether a question speaks of a parameter: a word of its name, or one of its description.
+fn names_what(question: &str, name: &str, property: &Value) -> bool {
+    let asked: Vec<String> = question.split_whitespace().flat_map(forms::words).collect();
+    let described = property["description"].as_str().unwrap_or_default();
+    let described = described.split_whitespace().flat_map(forms::words).filter(|word| word.chars().count() > 3);
+    forms::words(name).into_iter().chain(described).any(|word| asked.contains(&word))
+}
