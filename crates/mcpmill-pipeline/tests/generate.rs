@@ -8,10 +8,15 @@ use mcpmill_core::{
     canonical::sha256_hex,
     drive::{Done, Pace},
     edge::ChatRequest,
-    record::{Message, OutcomeKind, Sample, Tool},
+    record::{Message, OutcomeKind, Sample, SampleKind, Tool},
+    toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    generate::{GeneratePrompts, GenerateSettings, Profile, generate},
+    generate::{
+        GeneratePrompts, GenerateSettings, Kinds, Languages, Profile,
+        diversity::{Counting, Coverage, Seen},
+        generate,
+    },
     models::Models,
     prompt::Prompt,
 };
@@ -19,15 +24,11 @@ use mcpmill_testkit::{Kept, Scripted, context};
 use serde_json::{Value, json};
 
 fn prompts() -> GeneratePrompts {
-    let parse = |id: &str, text: &str| Prompt::parse(id, text).unwrap();
-    GeneratePrompts {
-        instruct: parse("instruct", include_str!("../../../prompts/instruct.md")),
-        slots: parse("slots", include_str!("../../../prompts/slots.md")),
-        weave: parse("weave", include_str!("../../../prompts/weave.md")),
-        context: parse("context", include_str!("../../../prompts/context.md")),
-        evolve: parse("evolve", include_str!("../../../prompts/evolve.md")),
-        call: parse("call", include_str!("../../../prompts/call.md")),
-    }
+    let read = |id: &str| {
+        let path = format!("{}/../../prompts/{id}.md", env!("CARGO_MANIFEST_DIR"));
+        Prompt::parse(id, &std::fs::read_to_string(path).unwrap())
+    };
+    GeneratePrompts::read(read).unwrap()
 }
 
 fn tool(input_schema: Value) -> Tool {
@@ -42,9 +43,18 @@ fn city() -> Tool {
     }))
 }
 
-fn settings(profile: Profile, evolve: bool) -> GenerateSettings {
-    let pace = Pace { concurrency: 1, max_failure_rate: 1.0 };
-    GenerateSettings { samples: 1, per_tool: 1, per_call: 1, profile, evolve, pace, at_hand: Arc::default() }
+fn settings(profile: Profile, evolve_depth: usize) -> GenerateSettings {
+    GenerateSettings {
+        samples: 1,
+        per_tool: 1,
+        per_call: 1,
+        profile,
+        kinds: Kinds::only(SampleKind::Single),
+        languages: Languages::english(),
+        evolve_depth,
+        pace: Pace { concurrency: 1, max_failure_rate: 1.0 },
+        at_hand: Arc::default(),
+    }
 }
 
 /// One sample of `tool`, made by a model that answers by prompt kind.
@@ -76,7 +86,7 @@ fn steps(sample: &Sample) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_request_that_states_its_values_becomes_a_call_and_noise_is_pruned() {
-    let (done, asked) = make(city(), &settings(Profile::Small, false), usual).await;
+    let (done, asked) = make(city(), &settings(Profile::Small, 0), usual).await;
     let sample = &done.rows[0];
     assert_eq!(asked, ["instruct", "slots", "call"]);
     assert_eq!(steps(sample), ["instruct", "call", "prune"]);
@@ -100,7 +110,7 @@ async fn a_value_the_request_lacks_is_woven_in_or_put_behind_it() {
             _ => usual(request),
         }
     };
-    let small = settings(Profile::Small, false);
+    let small = settings(Profile::Small, 0);
     let (done, _) = make(city(), &small, vague(Some("What will the weather in Bergamo be like tomorrow?"))).await;
     assert_eq!(done.rows[0].instruction, "What will the weather in Bergamo be like tomorrow?");
     assert_eq!(steps(&done.rows[0])[..2], ["instruct", "weave"]);
@@ -122,7 +132,7 @@ async fn placeholders_and_the_tools_name_are_asked_for_again_and_then_fail_the_r
             "instruct" => Some(json!({"requests": [bad]}).to_string()),
             _ => usual(request),
         };
-        let (done, asked) = make(city(), &settings(Profile::Small, false), script).await;
+        let (done, asked) = make(city(), &settings(Profile::Small, 0), script).await;
         assert_eq!(asked, ["instruct"; 3], "{bad}");
         assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Failed, "instruct: unusable-reply"));
         assert!(done.outcome.raw.unwrap().contains(bad));
@@ -136,7 +146,7 @@ async fn a_call_outside_its_schema_never_becomes_a_sample() {
         "call" => Some(json!({"town": "Bergamo"}).to_string()),
         _ => usual(request),
     };
-    let (done, _) = make(city(), &settings(Profile::Small, false), script).await;
+    let (done, _) = make(city(), &settings(Profile::Small, 0), script).await;
     assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Failed, "call: unusable-reply"));
 }
 
@@ -149,7 +159,7 @@ async fn evolution_of_a_small_model_keeps_every_word_of_the_request() {
         "call" => Some(json!({"city": "Bergamo"}).to_string()),
         _ => usual(request),
     };
-    let (done, _) = make(bare, &settings(Profile::Small, true), script).await;
+    let (done, _) = make(bare, &settings(Profile::Small, 1), script).await;
     let sample = &done.rows[0];
     assert_eq!(
         sample.instruction,
@@ -159,20 +169,118 @@ async fn evolution_of_a_small_model_keeps_every_word_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_rewrite_that_loses_a_value_is_refused_and_the_request_stays_as_it_was() {
+async fn a_rewrite_that_loses_or_makes_up_a_value_is_refused_and_the_request_stays_as_it_was() {
     let rewrite = |text: &'static str| {
         move |request: &ChatRequest| match request.prompt_kind.as_str() {
-            "evolve" => Some(json!({"request": text}).to_string()),
+            "evolve" | "breadth" => Some(json!({"request": text}).to_string()),
             _ => usual(request),
         }
     };
-    let full = settings(Profile::Full, true);
-    let (done, _) = make(city(), &full, rewrite("How will it be in the mountains tomorrow, in some detail?")).await;
-    assert_eq!(done.rows[0].instruction, "What will the weather in Bergamo be like tomorrow?");
+    let full = settings(Profile::Full, 1);
+    for bad in [
+        "How will it be in the mountains tomorrow, in some detail?",
+        "What will the weather in Bergamo be like tomorrow from 9 to 12?",
+        "What will the weather in Bergamo be like tomorrow, as \"Anna\" marries?",
+        "What will the weather in Bergamo be like tomorrow? Put it into plans/weather.md for me.",
+        "What will the weather in Bergamo be like on Friday, that is tomorrow?",
+        "Use get_forecast to say what the weather in Bergamo will be like tomorrow.",
+    ] {
+        let (done, asked) = make(city(), &full, rewrite(bad)).await;
+        assert_eq!(done.rows[0].instruction, "What will the weather in Bergamo be like tomorrow?", "{bad}");
+        assert_eq!(asked.iter().filter(|kind| *kind == "evolve").count(), 2, "it is asked for again: {bad}");
+        assert_eq!(steps(&done.rows[0]), ["instruct", "call"]);
+    }
     let rich = "What will the weather in Bergamo be like tomorrow, hour by hour, as we plan a wedding?";
     let (done, _) = make(city(), &full, rewrite(rich)).await;
     assert_eq!(done.rows[0].instruction, rich);
-    assert!(steps(&done.rows[0]).contains(&"evolve:rewrite"));
+    let evolved = steps(&done.rows[0])[1].to_owned();
+    let depths = ["evolve:constraints", "evolve:deepen", "evolve:concretise", "evolve:reasoning"];
+    assert!(depths.contains(&evolved.as_str()), "{evolved}");
+}
+
+#[tokio::test]
+async fn every_operator_is_taken_as_deep_as_the_settings_say_and_breadth_fills_its_slots_anew() {
+    let script = |request: &ChatRequest| {
+        let last = match request.messages.last() {
+            Some(Message::User { content }) => content.clone(),
+            _ => String::new(),
+        };
+        let old = last.rsplit_once("equest: ").map(|(_, rest)| rest.lines().next().unwrap().to_owned()).unwrap_or_default();
+        Some(match request.prompt_kind.as_str() {
+            "evolve" => json!({"request": format!("{old} I am curious.")}).to_string(),
+            "breadth" => json!({"request": "Where would bees like the air of Celle tomorrow, in plain words?"}).to_string(),
+            "slots" => json!({"city": if last.contains("Celle") { "Celle" } else { "Bergamo" }}).to_string(),
+            "call" => json!({"city": if last.contains("bees") { "Celle" } else { "Bergamo" }}).to_string(),
+            _ => return usual(request),
+        })
+    };
+    let mut taken = std::collections::BTreeSet::new();
+    for place in 0..40 {
+        let tool = mcpmill_testkit::tool(&place.to_string(), "get_forecast", "Weather forecast of a city.", city().schema());
+        let (done, _) = make(tool.clone(), &settings(Profile::Full, 2), script).await;
+        let sample = &done.rows[0];
+        let evolved: Vec<&str> = steps(sample).into_iter().filter(|step| step.starts_with("evolve:")).collect();
+        assert_eq!(evolved.len(), 2, "{:?}", steps(sample));
+        taken.extend(evolved.iter().map(|step| (*step).to_owned()));
+        let call = &sample.messages[1].tool_calls()[0].function.arguments;
+        assert!(sample.instruction.contains(call["city"].as_str().unwrap()), "{}", sample.instruction);
+        let again = make(tool, &settings(Profile::Full, 2), script).await.0;
+        assert_eq!(again.rows, done.rows, "the direction belongs to the id");
+    }
+    let all = ["evolve:breadth", "evolve:concretise", "evolve:constraints", "evolve:deepen", "evolve:reasoning"];
+    assert_eq!(taken.into_iter().collect::<Vec<_>>(), all);
+}
+
+#[tokio::test]
+async fn optional_parameters_and_words_of_lists_come_in_turn() {
+    let schema = json!({
+        "type": "object", "required": ["city", "scale"], "properties": {
+            "city": {"type": "string"}, "scale": {"type": "string", "enum": ["celsius", "kelvin"]},
+            "tone": {"type": "string", "enum": ["dry", "merry"]}, "days": {"type": "integer", "minimum": 2, "maximum": 9}}
+    });
+    let model = Scripted::new(|request| {
+        let Some(Message::User { content }) = request.messages.last() else { return None };
+        Some(match request.prompt_kind.as_str() {
+            "instruct" => {
+                let wants = content.rsplit_once("in this order: ").map(|(_, wants)| wants.to_owned()).unwrap();
+                let of = |want: &str| format!("How warm is it in Bergamo, {}?", want.rsplit_once(": ").unwrap().1);
+                json!({"requests": wants.split("; ").map(of).collect::<Vec<_>>()}).to_string()
+            }
+            "slots" if content.contains("- days") => json!({"days": 5}).to_string(),
+            "slots" => json!({"city": "Bergamo", "scale": "celsius"}).to_string(),
+            "weave" => {
+                let value = content.lines().find_map(|line| line.strip_prefix("- ")?.split_once(": ")).unwrap().1;
+                let old = content.split_once("Request: ").unwrap().1.lines().next().unwrap();
+                format!("{old} Make it {value}.")
+            }
+            "context" => "We are setting up an outdoor dinner and cannot move it.".into(),
+            "call" => {
+                let mut call =
+                    json!({"city": "Bergamo", "scale": if content.contains("Bergamo, kelvin") { "kelvin" } else { "celsius" }});
+                for tone in ["dry", "merry"].into_iter().filter(|tone| content.contains(&format!("it {tone}"))) {
+                    call["tone"] = json!(tone);
+                }
+                for days in [2, 5, 9].into_iter().filter(|days| content.contains(&format!("it {days}."))) {
+                    call["days"] = json!(days);
+                }
+                call.to_string()
+            }
+            other => panic!("`{other}` is not asked here"),
+        })
+    });
+    let models = Models::new(model.recorded(), HashMap::new());
+    let settings = GenerateSettings { samples: 30, per_tool: 30, per_call: 2, ..settings(Profile::Small, 1) };
+    let out = Kept::<Sample>::default();
+    let tool = tool(schema);
+    generate(vec![tool.clone()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
+    let toolbox = Toolbox::new(vec![tool]);
+    let mut counting = Counting::default();
+    out.ends().into_iter().flat_map(|done| done.rows).for_each(|sample| counting.add(&sample, &toolbox));
+    let found = counting.finish(&toolbox, &[]);
+    assert_eq!(found.samples, 30);
+    let Coverage { optional, words, edges } = found.parameters;
+    assert_eq!((optional, words), (Seen { seen: 2, of: 2 }, Seen { seen: 4, of: 4 }), "given enough samples all appear");
+    assert_eq!((edges["minimum"].seen, edges["maximum"].seen), (1, 1));
 }
 
 #[tokio::test]
@@ -187,7 +295,7 @@ async fn a_model_that_is_down_fails_the_row_at_every_step() {
             _ => usual(request),
         };
         let bare = tool(json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}));
-        let (done, _) = make(bare, &settings(Profile::Small, true), script).await;
+        let (done, _) = make(bare, &settings(Profile::Small, 1), script).await;
         assert_eq!((done.outcome.outcome, done.outcome.reason), (OutcomeKind::Failed, format!("{down}: model-failed")));
         assert!(done.outcome.cause.unwrap().contains("no answer"), "{down}");
     }
@@ -202,7 +310,7 @@ async fn several_requests_of_one_call_are_divided_among_the_samples() {
         _ => usual(request),
     });
     let models = Models::new(model.recorded(), HashMap::new());
-    let settings = GenerateSettings { samples: 2, per_tool: 2, per_call: 2, ..settings(Profile::Small, false) };
+    let settings = GenerateSettings { samples: 2, per_tool: 2, per_call: 2, ..settings(Profile::Small, 0) };
     let out = Kept::<Sample>::default();
     generate(vec![city()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
     let mut texts: Vec<String> = out.ends().into_iter().flat_map(|d| d.rows).map(|s| s.instruction).collect();
@@ -220,7 +328,7 @@ async fn what_was_repaired_is_named_in_lineage_and_counted() {
             _ => plain,
         })
     };
-    let settings = settings(Profile::Full, false);
+    let settings = settings(Profile::Full, 0);
     let (repaired, _) = make(city(), &settings, fenced).await;
     let (plain, _) = make(city(), &settings, usual).await;
     let (repaired_row, plain_row) = (&repaired.rows[0], &plain.rows[0]);
@@ -238,7 +346,288 @@ async fn what_cannot_be_repaired_fails_with_its_raw_text() {
         "instruct" => Some("{\"requests\": [\"a\"]} or {\"requests\": [\"b\"]}".to_owned()),
         _ => usual(request),
     };
-    let (done, _) = make(city(), &settings(Profile::Full, false), two).await;
+    let (done, _) = make(city(), &settings(Profile::Full, 0), two).await;
     assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Failed, "instruct: unusable-reply"));
     assert!(done.outcome.cause.unwrap().contains("several JSON values") && done.outcome.raw.unwrap().contains(" or "));
+}
+
+fn text_of(request: &ChatRequest) -> String {
+    match request.messages.last() {
+        Some(Message::User { content }) => content.clone(),
+        _ => String::new(),
+    }
+}
+
+fn of_kind(kind: SampleKind) -> GenerateSettings {
+    GenerateSettings { kinds: Kinds::only(kind), ..settings(Profile::Small, 0) }
+}
+
+/// One sample of a kind, over `tools`, made by a model that answers by prompt kind.
+async fn talk(
+    tools: Vec<Tool>,
+    settings: &GenerateSettings,
+    script: impl Fn(&ChatRequest) -> Option<String> + Send + Sync + 'static,
+) -> (Done<Sample>, Vec<String>) {
+    let model = Scripted::new(script);
+    let models = Models::new(model.recorded(), HashMap::new());
+    let out = Kept::default();
+    generate(tools, settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
+    let mut ends: Vec<Done<Sample>> = out.ends();
+    ends.retain(|done| done.outcome.outcome != OutcomeKind::Skipped);
+    assert_eq!(ends.len(), 1, "one sample is planned");
+    (ends.remove(0), model.asked())
+}
+
+fn said(name: &'static str, reply: Value) -> impl Fn(&ChatRequest) -> Option<String> + Send + Sync + 'static {
+    move |request: &ChatRequest| {
+        assert_eq!(request.prompt_kind, name);
+        Some(reply.to_string())
+    }
+}
+
+fn failed_on(done: &Done<Sample>, reason: &str, cause: &str) {
+    assert!(done.rows.is_empty(), "{:?}", done.rows);
+    assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Failed, reason));
+    assert!(done.outcome.cause.as_deref().unwrap().contains(cause), "{:?}", done.outcome.cause);
+}
+
+/// Two calls, or as many as are asked for, and a request.
+fn cities(first: &'static str, second: &'static str, request: &'static str) -> impl Fn(&ChatRequest) -> Option<String> {
+    move |asked: &ChatRequest| {
+        assert_eq!(asked.prompt_kind, "parallel");
+        let mut calls = json!({"call_1": {"city": first}, "call_2": {"city": second}});
+        if text_of(asked).contains("The same tool 3 times") {
+            calls["call_3"] = json!({"city": "Trento"});
+        }
+        Some(json!({"calls": calls, "request": request}).to_string())
+    }
+}
+
+#[tokio::test]
+async fn parallel_calls_state_all_their_values_in_one_request() {
+    let parallel = of_kind(SampleKind::Parallel);
+    let good = cities("Bergamo", "Lecco", "How is the weather in Bergamo and in Lecco, or else in Trento?");
+    let (done, asked) = talk(vec![city()], &parallel, good).await;
+    assert_eq!(asked, ["parallel"]);
+    let sample = &done.rows[0];
+    let calls = sample.messages[1].tool_calls();
+    assert_eq!((sample.kind, sample.messages.len(), calls.len()), (SampleKind::Parallel, 2, sample.tool_ids.len()));
+    assert!(calls.len() >= 2 && calls[0].id != calls[1].id && calls[0].function.arguments["city"] == "Bergamo");
+    assert_eq!(steps(sample), ["parallel", "call"]);
+    assert_eq!(sample.server_ids.len(), 1);
+
+    for (first, second, request, cause) in [
+        ("Bergamo", "Bergamo", "How is the weather in Bergamo, twice?", "two calls are the same"),
+        ("Bergamo", "<city>", "How is it in Bergamo and there?", "placeholder"),
+        ("Bergamo", " ", "How is it in Bergamo and where I am?", "empty"),
+        ("Bergamo", "Lecco", "Use get_forecast for Bergamo and Lecco.", "names the tool"),
+    ] {
+        let (done, _) = talk(vec![city()], &parallel, cities(first, second, request)).await;
+        failed_on(&done, "parallel: unusable-reply", cause);
+    }
+
+    // What the request lacks is woven in, and fails the sample where that cannot be done.
+    let vague = |woven: &'static str| {
+        move |asked: &ChatRequest| match asked.prompt_kind.as_str() {
+            "weave" => Some(woven.to_owned()),
+            _ => cities("Bergamo", "Lecco", "How will the weather be there, please?")(asked),
+        }
+    };
+    let (done, _) = talk(vec![city()], &parallel, vague("How will it be in Bergamo, in Lecco, in Trento?")).await;
+    assert!(steps(&done.rows[0]).contains(&"weave"));
+    let (done, _) = talk(vec![city()], &parallel, vague("How will it be in the mountains?")).await;
+    failed_on(&done, "weave: unusable-reply", "does not state");
+}
+
+#[tokio::test]
+async fn a_tool_without_values_is_called_beside_another_of_its_server() {
+    let timers = mcpmill_testkit::tool("1", "list_timers", "Shows timers.", json!({"type": "object"}));
+    let lamps = mcpmill_testkit::tool("1", "list_lamps", "Shows lamps.", json!({"type": "object"}));
+    let reply = json!({"calls": {"call_1": {}, "call_2": {}}, "request": "Which timers run, and which lamps are on?"});
+    let (done, _) = talk(vec![timers, lamps], &of_kind(SampleKind::Parallel), said("parallel", reply)).await;
+    let calls = done.rows[0].messages[1].tool_calls();
+    assert_ne!(calls[0].function.name, calls[1].function.name);
+    assert_ne!(done.rows[0].tool_ids[0], done.rows[0].tool_ids[1]);
+}
+
+#[tokio::test]
+async fn a_chain_holds_its_first_call_and_names_what_comes_later() {
+    let string = |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+    let find = mcpmill_testkit::tool("1", "search_tickets", "Finds tickets.", string("words"));
+    let label = json!({"type": "object", "properties": {"ticket_id": {"type": "string"}, "label": {"type": "string"}},
+        "required": ["ticket_id", "label"]});
+    let mark = mcpmill_testkit::tool("2", "mark", "Puts a label on it.", label);
+    let chain = of_kind(SampleKind::Chain);
+    let reply = |words: &str, request: &str| json!({"calls": {"first": {"words": words}, "second": {"label": "billing"}}, "request": request});
+    let good = reply("double invoice", "Find the ticket on the double invoice and put the label billing on it.");
+    let (done, _) = talk(vec![find.clone(), mark.clone()], &chain, said("chain", good)).await;
+    let sample = &done.rows[0];
+    assert_eq!(sample.tool_ids, [find.id.clone(), mark.id.clone()]);
+    assert_eq!((sample.server_ids.len(), sample.messages.len()), (2, 2));
+    assert_eq!(sample.messages[1].tool_calls()[0].function.name, "search_tickets");
+    assert_eq!(steps(sample), ["chain", "call", "later"]);
+    let later: Value = serde_json::from_str(&sample.lineage[2].text).unwrap();
+    assert_eq!(later, json!({"tool": mark.id, "from_answer": "ticket_id", "arguments": {"label": "billing"}}));
+
+    let known = json!({"calls": {"first": {"words": "x"}, "second": {"label": "billing", "ticket_id": "7"}}, "request": "Find x and put billing on it."});
+    let (done, _) = talk(vec![find.clone(), mark.clone()], &chain, said("chain", known)).await;
+    failed_on(&done, "chain: unusable-reply", "ticket_id");
+    let named = reply("double invoice", "Call search_tickets for double invoice, then billing.");
+    let (done, _) = talk(vec![find, mark], &chain, said("chain", named)).await;
+    failed_on(&done, "chain: unusable-reply", "names the tool");
+}
+
+#[tokio::test]
+async fn the_first_of_several_turns_names_the_tools_to_come() {
+    let other = |name: &str| mcpmill_testkit::tool("1", name, &format!("Does {name}."), json!({"type": "object"}));
+    let tools = vec![city(), other("list_alerts"), other("get_sunrise")];
+    let script = |request: &ChatRequest| match request.prompt_kind.as_str() {
+        "multi-turn" => Some(json!({"request": "What will the weather in Bergamo be like tomorrow?"}).to_string()),
+        "slots" | "call" => {
+            Some(if text_of(request).contains("- city") { json!({"city": "Bergamo"}) } else { json!({}) }.to_string())
+        }
+        other => panic!("`{other}` is not asked here"),
+    };
+    let (done, asked) = talk(tools.clone(), &of_kind(SampleKind::MultiTurn), script).await;
+    let sample = &done.rows[0];
+    assert_eq!(asked[0], "multi-turn");
+    assert!((2..=4).contains(&sample.tool_ids.len()) && sample.messages.len() == 2, "{sample:?}");
+    let different: std::collections::HashSet<_> = sample.tool_ids.iter().collect();
+    assert_eq!(different.len(), sample.tool_ids.len());
+    let cut = |_: &ChatRequest| Some(json!({"request": "What will the weather in Bergamo be like on the day of"}).to_string());
+    let (done, _) = talk(tools, &of_kind(SampleKind::MultiTurn), cut).await;
+    failed_on(&done, "multi-turn: unusable-reply", "cut off");
+}
+
+#[tokio::test]
+async fn where_no_tool_fits_the_answer_says_so_and_makes_nothing_up() {
+    let other = |name: &str| mcpmill_testkit::tool("1", name, &format!("Does {name}."), json!({"type": "object"}));
+    let tools = vec![city(), other("list_alerts"), other("get_sunrise")];
+    let answering = |answer: &'static str| {
+        move |request: &ChatRequest| match request.prompt_kind.as_str() {
+            "no-tool" => Some(json!({"answer": answer}).to_string()),
+            _ => usual(request),
+        }
+    };
+    let settings = of_kind(SampleKind::NoTool);
+    let good = "I can't look up forecasts, so I don't know how Bergamo will be tomorrow.";
+    let (done, asked) = talk(tools.clone(), &settings, answering(good)).await;
+    let sample = &done.rows[0];
+    assert_eq!(asked, ["instruct", "no-tool"]);
+    assert!(sample.tool_ids.is_empty() && sample.withheld.len() == 1 && sample.server_ids.len() == 1);
+    assert_eq!(sample.messages[1], Message::assistant(good));
+    for (bad, cause) in [
+        ("It will be sunny all day in Bergamo tomorrow.", "cannot be done"),
+        ("I can't say, but most days have 24 degrees there.", "made up `24`"),
+        ("I can't look up forecasts, so ask weather.example.org", "cut off"),
+        ("I can't, as get_forecast, list_alerts and get_sunrise are missing.", ""),
+    ] {
+        let (done, _) = talk(tools.clone(), &settings, answering(bad)).await;
+        failed_on(&done, "no-tool: unusable-reply", cause);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_value_is_asked_for_and_given_before_the_call() {
+    let reply = |request: &str, question: &str, answer: &str| json!({"arguments": {"city": "Bergamo"}, "request": request, "question": question, "answer": answer});
+    let settings = of_kind(SampleKind::Ask);
+    let (request, question, answer) = ("Will it rain where we marry tomorrow?", "Which city is it?", "In Bergamo.");
+    let (done, asked) = talk(vec![city()], &settings, said("ask", reply(request, question, answer))).await;
+    let sample = &done.rows[0];
+    assert_eq!(asked, ["ask"]);
+    assert_eq!(sample.messages[..3], [Message::user(request), Message::assistant(question), Message::user(answer)]);
+    assert_eq!(sample.messages[3].tool_calls()[0].function.arguments["city"], "Bergamo");
+    assert_eq!(steps(sample), ["ask", "ask:question", "ask:answer", "call"]);
+    for (request, question, answer, cause) in [
+        ("Will it rain in Bergamo tomorrow?", question, answer, "before it is asked for"),
+        (request, "Is the city Bergamo?", answer, "before it is asked for"),
+        (request, question, "In the north.", "does not give `Bergamo`"),
+        (request, "Where is it?", answer, "does not name `city`"),
+        (request, "Tell me the city.", answer, "asks nothing"),
+        (request, "Which city, and is 24 degrees fine?", answer, "`24` belongs to no value"),
+        (request, question, "In Bergamo, on Friday.", "`Friday` belongs to no value"),
+        (request, question, "Sure, it is Bergamo.", "no person's"),
+    ] {
+        let (done, asked) = talk(vec![city()], &settings, said("ask", reply(request, question, answer))).await;
+        failed_on(&done, "ask: unusable-reply", cause);
+        assert_eq!(asked.len(), 3, "it is asked for again: {cause}");
+    }
+}
+
+#[tokio::test]
+async fn a_recovery_holds_the_wrong_call_and_then_the_right_one() {
+    let read = |name: &str| {
+        mcpmill_testkit::tool(
+            "1",
+            "read_note",
+            "Reads a note.",
+            json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}),
+        )
+    };
+    let wrong = |value: &'static str| {
+        move |request: &ChatRequest| match request.prompt_kind.as_str() {
+            "instruct" => Some(json!({"requests": ["Show me notes/april.md, please."]}).to_string()),
+            "slots" | "call" => Some(json!({"path": "notes/april.md"}).to_string()),
+            "recover" => Some(json!({"wrong": value}).to_string()),
+            other => panic!("`{other}` is not asked here"),
+        }
+    };
+    let settings = of_kind(SampleKind::Recover);
+    let arguments = |sample: &Sample, at: usize| sample.messages[at].tool_calls()[0].function.arguments["path"].clone();
+    let (done, _) = talk(vec![read("path")], &settings, wrong("april-notes.md")).await;
+    let sample = &done.rows[0];
+    assert_eq!((arguments(sample, 1), arguments(sample, 2)), (json!("april-notes.md"), json!("notes/april.md")));
+    assert_ne!(sample.messages[1].tool_calls()[0].id, sample.messages[2].tool_calls()[0].id);
+    assert_eq!(steps(sample), ["instruct", "call", "recover:wrong", "recover"]);
+    // A value that is right, or stands in the request, is none; code makes a slip then.
+    for bad in ["notes/april.md", "april.md", "", "path/to/file"] {
+        let (done, asked) = talk(vec![read("path")], &settings, wrong(bad)).await;
+        let sample = &done.rows[0];
+        let slipped = arguments(sample, 1);
+        assert!(slipped != "notes/april.md" && slipped != bad, "{slipped}");
+        assert_eq!(asked.iter().filter(|kind| *kind == "recover").count(), 2, "{bad}");
+        assert_eq!(steps(sample), ["instruct", "call", "recover"]);
+    }
+}
+
+#[tokio::test]
+async fn another_language_is_asked_for_and_noted() {
+    let languages = |text: &str| toml::from_str::<Languages>(text).unwrap();
+    let script = |request: &ChatRequest| {
+        let text = text_of(request);
+        Some(match request.prompt_kind.as_str() {
+            "instruct" => {
+                assert!(text.contains("Language of the requests: Chinese"), "{text}");
+                json!({"requests": ["明天那里的天气怎么样？请告诉我详细的天气预报。"]}).to_string()
+            }
+            "slots" => json!({"city": "贝加莫"}).to_string(),
+            "weave" => "明天贝加莫的天气怎么样？".into(),
+            "call" => json!({"city": "贝加莫"}).to_string(),
+            other => panic!("`{other}` is not asked here"),
+        })
+    };
+    let chinese = GenerateSettings { languages: languages("zh = 1\nen = 0"), ..settings(Profile::Small, 1) };
+    let (done, _) = make(city(), &chinese, script).await;
+    let sample = &done.rows[0];
+    assert_eq!((sample.language.as_str(), sample.instruction.as_str()), ("zh", "明天贝加莫的天气怎么样？"));
+    let english = |request: &ChatRequest| {
+        assert!(!text_of(request).contains("Language"), "English prompts are as they were");
+        usual(request)
+    };
+    assert_eq!(make(city(), &settings(Profile::Small, 0), english).await.0.rows[0].language, "en");
+}
+
+#[tokio::test]
+async fn a_model_that_is_down_fails_the_rows_of_every_kind() {
+    let string = |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+    let tools = vec![
+        mcpmill_testkit::tool("1", "search_notes", "Finds notes.", string("folder")),
+        mcpmill_testkit::tool("1", "read_note", "Reads a note.", string("note_id")),
+        mcpmill_testkit::tool("1", "drop_note", "Drops a note.", string("note_path")),
+    ];
+    for kind in SampleKind::ALL {
+        let (done, asked) = talk(tools.clone(), &of_kind(kind), |_| None).await;
+        assert!(done.outcome.reason.ends_with("model-failed"), "{kind:?}: {:?}", done.outcome);
+        assert_eq!(asked.len(), 1);
+    }
 }

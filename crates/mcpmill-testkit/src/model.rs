@@ -155,6 +155,11 @@ fn answer(body: &Value) -> String {
     match format["name"].as_str() {
         Some("instruct") => requests(last, schema),
         Some("evolve") => json!({ "request": format!("{} Thank you.", line_after(last, "Request: ")) }).to_string(),
+        Some("breadth") => json!({ "request": wish(last, "Rarely") }).to_string(),
+        Some("multi_turn") => json!({ "request": wish(last, "To begin with") }).to_string(),
+        Some("parallel" | "chain") => several(last, schema).to_string(),
+        Some("ask") => question(last, schema).to_string(),
+        Some("no_tool") => json!({ "answer": "I can't do that with what I have here." }).to_string(),
         Some("pick") => json!({ "tool": pick(last, schema) }).to_string(),
         Some("score") => json!({ "issue": "none", "score": 9 }).to_string(),
         Some("response") => json!({ "why": "it answers", "ok": true }).to_string(),
@@ -169,12 +174,66 @@ const WORDS: usize = 6;
 /// Requests that carry the tool's purpose, so that `pick` can find it again.
 fn requests(prompt: &str, schema: &Value) -> String {
     let count = schema["properties"]["requests"]["minItems"].as_u64().unwrap_or(1);
-    let purpose = line_after(prompt, "Purpose: ");
-    let words: Vec<&str> = purpose.split_whitespace().take(WORDS).collect();
-    let text =
-        |n| format!("For case {n} I want this: {}, so that the report of the meeting in Lyon goes out in time.", words.join(" "));
-    let texts: Vec<String> = (1..=count).map(text).collect();
+    let texts: Vec<String> = (1..=count).map(|n| wish(prompt, &format!("For case {n}"))).collect();
     json!({ "requests": texts }).to_string()
+}
+
+fn wish(prompt: &str, start: &str) -> String {
+    let purpose = first_words(&line_after(prompt, "Purpose: "));
+    format!("{start} I want this: {purpose}, so that the report of the meeting in Lyon goes out in time.")
+}
+
+/// Calls with values of their own, and a request that states them.
+fn several(prompt: &str, schema: &Value) -> Value {
+    let mut calls = instance(schema, &schema["properties"]["calls"], "calls", 0);
+    let bound = calls.as_object_mut().into_iter().flatten();
+    bound.enumerate().for_each(|(n, (_, call))| vary(call, n));
+    let mut said = Vec::new();
+    values(&calls, &mut said);
+    // The purpose of the first of the shown tools.
+    let purpose = prompt.split_once("Purpose: ").and_then(|(_, rest)| rest.lines().next()).unwrap_or_default();
+    let request = format!("For all of these I want this: {} with {}.", first_words(purpose), said.join(" and "));
+    json!({ "calls": calls, "request": request })
+}
+
+/// A conversation about a value that is missing at first.
+fn question(prompt: &str, schema: &Value) -> Value {
+    let mut arguments = instance(schema, &schema["properties"]["arguments"], "arguments", 0);
+    let missing = line_after(prompt, "Missing: ");
+    let missing = missing.split_once('.').map_or(missing.as_str(), |(name, _)| name);
+    vary(&mut arguments, 1);
+    let (mut told, mut others) = (Vec::new(), Vec::new());
+    values(&arguments[missing], &mut told);
+    let rest = arguments.as_object().into_iter().flatten().filter(|(name, _)| *name != missing);
+    rest.for_each(|(_, value)| values(value, &mut others));
+    json!({
+        "arguments": arguments,
+        "request": format!("{} All of it: {}.", wish(prompt, "This time"), others.join(" and ")),
+        "question": format!("Which {missing} is it?"),
+        "answer": format!("It is {}.", told.join(" and ")),
+    })
+}
+
+/// Other texts and numbers for the `n`th call.
+fn vary(value: &mut Value, n: usize) {
+    match value {
+        Value::String(text) if text.ends_with("seven") => text.push_str(&" on".repeat(n)),
+        Value::Number(number) => *value = json!(number.as_u64().unwrap_or_default() + n as u64),
+        Value::Array(items) => items.iter_mut().for_each(|item| vary(item, n)),
+        Value::Object(map) => map.values_mut().for_each(|item| vary(item, n)),
+        _ => {}
+    }
+}
+
+/// All texts and numbers in `value`.
+fn values(value: &Value, out: &mut Vec<String>) {
+    match value {
+        Value::String(text) => out.push(text.clone()),
+        Value::Number(number) => out.push(number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| values(item, out)),
+        Value::Object(map) => map.values().for_each(|item| values(item, out)),
+        _ => {}
+    }
 }
 
 /// The candidate whose purpose the request carries.

@@ -95,8 +95,11 @@ fn stage(what: &str) -> Option<String> {
         }
         Stage::Generate => {
             "plans samples over all servers in turn and makes each in steps: instruct (several requests in one call), slots (a value\n\
-             for every required parameter), weave (missing values into the request), evolve (one step), call (bound to the schema).\n\
-             Prompts: prompts/{instruct,slots,weave,context,evolve,call}.md. Every revision is in the row's lineage."
+             for every required parameter), weave (missing values into the request), evolve (as deep as `generate.evolve_depth`\n\
+             says; no value is lost, none made up), call (bound to the schema). Conversations of other kinds have a prompt each:\n\
+             parallel, chain, multi-turn, no-tool, ask, recover. Their shares are `[generate.kinds]`; the kind is in the row.\n\
+             Prompts: prompts/{instruct,slots,weave,context,evolve,breadth,call}.md and those of the kinds. Every revision is in\n\
+             the row's lineage; how much the rows differ is in stage.json."
         }
         Stage::FilterSamples => {
             "runs samples through filters/function-call.toml; every row gets a verdict from every step it meets."
