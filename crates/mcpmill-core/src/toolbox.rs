@@ -121,7 +121,7 @@ impl Toolbox {
 }
 
 /// Share of words in common from which tools of two servers may do the same.
-const SAME: f64 = 0.3;
+const SAME: f64 = 0.4;
 
 fn placed<'a>(mut tools: Vec<&'a Tool>, key: &str) -> Vec<&'a Tool> {
     tools.sort_by_cached_key(|t| sha256_hex(format!("place\n{key}\n{}", t.id)));

@@ -12,8 +12,8 @@ use mcpmill_core::{
     drive::Done,
     id::{SampleId, ServerId, TrajectoryId},
     record::{
-        Ended, ExportRow, Judgement, Launch, Message, OutcomeKind, PolicyDecision, Sample, ServerRecord, Split, Tool, Trajectory,
-        Verdict,
+        Ended, ExportRow, FunctionCall, Judgement, Launch, Message, OutcomeKind, PolicyDecision, Sample, SampleKind,
+        ServerRecord, Split, Tool, ToolCall, Trajectory, Verdict,
     },
     toolbox::Toolbox,
 };
@@ -171,4 +171,109 @@ async fn training_rows_never_offer_what_is_held_out() {
             assert!(!held.contains(name), "{} offers the held-out {name}", row.id);
         }
     }
+}
+
+/// A sample of another kind, with the turns after the request.
+fn talk(kind: SampleKind, tools: &[&Tool], turns: Vec<Message>) -> Sample {
+    let first = sample(tools[0], 0);
+    let ids: Vec<_> = tools.iter().map(|tool| tool.id.clone()).collect();
+    let (tool_ids, withheld) = if kind == SampleKind::NoTool { (vec![], ids) } else { (ids, vec![]) };
+    let mut server_ids: Vec<_> = tools.iter().map(|tool| tool.server_id.clone()).collect();
+    server_ids.dedup();
+    let messages = std::iter::once(Message::user("please")).chain(turns).collect();
+    Sample { id: SampleId::of(&(kind, &server_ids, &tool_ids)), kind, tool_ids, withheld, server_ids, messages, ..first }
+}
+
+fn calling(tool: &Tool, id: &str) -> Message {
+    Message::call(ToolCall::new(id, FunctionCall { name: tool.name.clone(), arguments: serde_json::Map::new() }))
+}
+
+fn offered(row: &ExportRow) -> Vec<String> {
+    let tools: Vec<Value> = serde_json::from_str(&row.tools).unwrap();
+    tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn sources(servers: &[ServerRecord], tools: &[Tool], runs: &[Trajectory]) -> Sources {
+    let by_sample = |rows: &[Trajectory]| rows.iter().map(|t| (t.sample_id.clone(), t.clone())).collect();
+    Sources {
+        servers: servers.iter().map(|s| (s.id.clone(), s.clone())).collect(),
+        toolbox: Arc::new(Toolbox::new(tools.to_vec())),
+        run: by_sample(runs),
+        passed: by_sample(runs),
+        verdicts: HashMap::new(),
+        failed: HashSet::new(),
+    }
+}
+
+#[tokio::test]
+async fn rows_of_several_tools_offer_all_of_them_and_need_every_licence() {
+    let servers = [server("a", Some("MIT")), server("b", Some("Apache-2.0")), server("c", Some("BUSL-1.1"))];
+    let tools: Vec<Tool> = ["a", "b", "c"].iter().flat_map(|s| (0..4).map(move |t| tool(s, &format!("{s}_tool_{t}")))).collect();
+    let [a, b, c] = [&tools[0], &tools[4], &tools[8]];
+    let chain = talk(SampleKind::Chain, &[a, b], vec![calling(a, "1")]);
+    let twice = talk(SampleKind::Parallel, &[a, a], vec![calling(a, "1")]);
+    let closed = talk(SampleKind::Chain, &[a, c], vec![calling(a, "1")]);
+    let mut dataset = dataset(&["not_run"], false, NO_SPLIT);
+    dataset.licences.push("Apache-2.0".into());
+    let samples = vec![chain.clone(), twice.clone(), closed.clone()];
+    let ends = run(samples, &dataset, &sources(&servers, &tools, &[])).await;
+    let row = &ends[&chain.id].rows[0];
+    assert_eq!(
+        (row.server.as_str(), row.server_version.as_deref(), row.licence.as_deref()),
+        ("a + b", None, Some("MIT AND Apache-2.0"))
+    );
+    assert_eq!(row.servers().collect::<Vec<_>>(), ["a", "b"]);
+    let names = offered(row);
+    assert!(names.len() == 4 && [a, b].iter().all(|tool| names.contains(&tool.name)), "{names:?}");
+    let names = offered(&ends[&twice.id].rows[0]);
+    assert_eq!((names.len(), names.iter().filter(|name| **name == a.name).count()), (4, 1), "offered once: {names:?}");
+    assert_eq!((row.licence.as_deref(), row.loss.as_slice()), (Some("MIT AND Apache-2.0"), [false, true].as_slice()));
+    assert_eq!(ends[&closed.id].outcome.reason, "licence: BUSL-1.1", "one closed server closes the row");
+}
+
+#[tokio::test]
+async fn what_is_withheld_is_not_offered_and_what_was_wrong_is_not_learned() {
+    let servers = [server("a", Some("MIT")), server("b", Some("MIT"))];
+    let counter = |t: usize| mcpmill_testkit::tool("b", &format!("count_{t}"), "counts fruit", json!({"n": t}));
+    let mut tools: Vec<Tool> = (0..4).map(|t| tool("a", &format!("a_tool_{t}"))).chain((0..4).map(counter)).collect();
+    // A twin of the withheld tool, under another name.
+    tools.push(Tool { cluster_id: tools[0].cluster_id.clone(), ..tool("b", "twin") });
+    let no_tool = talk(SampleKind::NoTool, &[&tools[0]], vec![Message::assistant("I can't.")]);
+    let recover = talk(SampleKind::Recover, &[&tools[1]], vec![calling(&tools[1], "1"), calling(&tools[1], "2")]);
+    let not_run = Sample { id: SampleId::of("not run"), ..recover.clone() };
+    let single = sample(&tools[2], 0);
+    let told = |id: &str| Message::Tool { tool_call_id: id.into(), name: "t".into(), content: "no such thing".into() };
+    let mended = Trajectory {
+        messages: vec![
+            recover.messages[0].clone(),
+            recover.messages[1].clone(),
+            told("1"),
+            recover.messages[2].clone(),
+            told("2"),
+        ],
+        masked: vec![1],
+        ..trajectory(&recover, Ended::Answer)
+    };
+    let answered = {
+        let mut run = trajectory(&single, Ended::Answer);
+        run.messages.extend([Message::assistant("Made up."), Message::assistant("As it is.")]);
+        Trajectory { masked: vec![3], ..run }
+    };
+    let samples = vec![no_tool.clone(), recover.clone(), not_run.clone(), single.clone()];
+    let sources = sources(&servers, &tools, &[mended, answered]);
+    let mut dataset = dataset(&["ok", "not_run"], false, NO_SPLIT);
+    dataset.candidates = 20;
+    let ends = run(samples, &dataset, &sources).await;
+    let row = &ends[&no_tool.id].rows[0];
+    let names = offered(row);
+    assert_eq!(names.len(), 7, "{names:?}");
+    assert!(!names.contains(&tools[0].name) && !names.contains(&"twin".to_owned()), "{names:?}");
+    assert_eq!(
+        (row.tool_ids.len(), row.withheld.as_slice(), row.live.as_str()),
+        (0, [tools[0].id.clone()].as_slice(), "not_run")
+    );
+    assert_eq!(row.loss, [false, true]);
+    assert_eq!(ends[&recover.id].rows[0].loss, [false, false, false, true, false]);
+    assert_eq!(ends[&single.id].rows[0].loss, [false, true, false, false, true]);
+    assert_eq!(ends[&not_run.id].outcome.reason, "live: not_run", "two calls without an error between them are no conversation");
 }

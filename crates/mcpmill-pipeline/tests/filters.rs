@@ -9,9 +9,12 @@ use async_trait::async_trait;
 use mcpmill_core::{
     drive::{Context, Done, Pace},
     edge::{EmbedError, Embedder, RecordedEmbedder},
-    id::TrajectoryId,
+    id::{ToolId, TrajectoryId},
     naming::alias,
-    record::{Ended, Judgement, OutcomeKind, PolicyDecision, Sample, Tool, ToolResult, Trajectory, Verdict},
+    record::{
+        Ended, FunctionCall, Judgement, Message, OutcomeKind, PolicyDecision, Sample, SampleKind, Tool, ToolCall, ToolResult,
+        Trajectory, Verdict,
+    },
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
@@ -78,6 +81,16 @@ fn bench(step: &str, says: Option<&str>, embedder: bool, tools: Vec<Tool>) -> Be
     };
     let chain = Chain::parse("test", &format!("[[step]]\nname = \"it\"\n{step}\n"), &parts).unwrap();
     Bench { toolbox, cx: context("4-filter"), chain }
+}
+
+/// A chain of one judge.
+fn scoring(model: &Arc<Scripted>, tools: Vec<Tool>) -> Bench {
+    let toolbox = Arc::new(Toolbox::new(tools));
+    let prompt = |_: &str| Some(Prompt::parse("score", include_str!("../../../prompts/score.md")).unwrap());
+    let models = Ok(Models::new(model.recorded(), HashMap::new()));
+    let parts = Parts { embedder: Err("none".into()), models, toolbox: Arc::clone(&toolbox), prompt: &prompt };
+    let step = "[[step]]\nname = \"it\"\nkind = \"quality-score\"\nprompt = \"score\"\nmin = 6.0\n";
+    Bench { toolbox, cx: context("4-filter"), chain: Chain::parse("test", step, &parts).unwrap() }
 }
 
 const PACE: Pace = Pace { concurrency: 2, max_failure_rate: 1.0 };
@@ -261,4 +274,105 @@ fn mistakes_in_a_chain_are_named() {
     assert!(
         error("[[step]]\nname = \"a\"\nkind = \"quality-score\"\nprompt = \"score\"\nmin = 1.0\nmax = 2.0\n").contains("max")
     );
+}
+
+/// A call of `tool` with a path.
+fn call(tool: &Tool, id: &str, arguments: &Value) -> ToolCall {
+    ToolCall::new(id, FunctionCall { name: alias(&tool.name), arguments: arguments.as_object().unwrap().clone() })
+}
+
+/// A sample of another kind, with the turns after the request.
+fn talk(kind: SampleKind, tools: &[&Tool], request: &str, turns: Vec<Message>) -> Sample {
+    let first = sample(tools[0], request, "read", &json!({}));
+    let ids: Vec<_> = tools.iter().map(|tool| tool.id.clone()).collect();
+    let (tool_ids, withheld) = if kind == SampleKind::NoTool { (vec![], ids) } else { (ids, vec![]) };
+    let messages = std::iter::once(Message::user(request)).chain(turns).collect();
+    Sample { kind, tool_ids, withheld, messages, ..first }
+}
+
+fn both(a: ToolCall, b: ToolCall) -> Message {
+    Message::Assistant { content: None, tool_calls: vec![a, b] }
+}
+
+#[tokio::test]
+async fn schema_valid_looks_at_every_call_that_is_to_be_learned() {
+    let (read, write) = (tool("read", None), Tool { id: ToolId("tool_w".into()), ..tool("write", None) });
+    let bench = bench("kind = \"schema-valid\"", None, false, vec![read.clone(), write.clone()]);
+    let (good, bad) = (json!({"path": "a"}), json!({"path": 7}));
+    let judged = async |sample: Sample| {
+        let (outcome, verdict) = bench.judge(sample).await;
+        (outcome == OutcomeKind::Kept, verdict.reason)
+    };
+    let parallel =
+        |second: ToolCall| talk(SampleKind::Parallel, &[&read, &write], "both", vec![both(call(&read, "1", &good), second)]);
+    assert!(judged(parallel(call(&write, "2", &good))).await.0);
+    assert!(!judged(parallel(call(&write, "2", &bad))).await.0, "the second call, too");
+    let stranger = ToolCall::new("2", FunctionCall { name: "list".into(), arguments: good.as_object().unwrap().clone() });
+    assert!(judged(parallel(stranger)).await.1.contains("`list`"));
+
+    let recover = |wrong: &Value, right: &Value| {
+        let turns = vec![Message::call(call(&read, "1", wrong)), Message::call(call(&read, "2", right))];
+        talk(SampleKind::Recover, &[&read], "read it", turns)
+    };
+    assert!(judged(recover(&bad, &good)).await.0, "the wrong call may be as wrong as it likes");
+    assert!(!judged(recover(&good, &bad)).await.0);
+
+    let no_tool = |turns: Vec<Message>| talk(SampleKind::NoTool, &[&read], "read it", turns);
+    let (kept, reason) = judged(no_tool(vec![Message::assistant("I can't read files.")])).await;
+    assert!(kept && reason.contains("not applicable"), "{reason}");
+    assert!(!judged(no_tool(vec![Message::assistant(" ")])).await.0);
+    assert!(!judged(no_tool(vec![Message::call(call(&read, "1", &good))])).await.0);
+    assert!(!judged(talk(SampleKind::Single, &[&read], "read it", vec![Message::assistant("no")])).await.0);
+}
+
+#[tokio::test]
+async fn other_kinds_are_judged_by_what_applies_to_them() {
+    let (read, write) = (tool("read", None), Tool { id: ToolId("tool_w".into()), ..tool("write", None) });
+    let asked = Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
+    let score = async |sample: Sample| {
+        let bench = {
+            let asked = Arc::clone(&asked);
+            let model = Scripted::new(move |request| {
+                let Some(Message::User { content }) = request.messages.last() else { return None };
+                asked.lock().unwrap().push(content.clone());
+                Some("{\"issue\": \"none\", \"score\": 9}".into())
+            });
+            scoring(&model, vec![read.clone(), write.clone()])
+        };
+        bench.judge(sample).await.1
+    };
+    let (a, b) = (json!({"path": "a.txt"}), json!({"path": "b.txt"}));
+    let no_tool = talk(SampleKind::NoTool, &[&read], "read it", vec![Message::assistant("I can't read files.")]);
+    let verdict = score(no_tool).await;
+    assert_eq!((verdict.judgement, verdict.reason.starts_with("not applicable")), (Judgement::Keep, true));
+    assert!(asked.lock().unwrap().is_empty(), "nobody is asked about arguments that are not there");
+
+    score(talk(SampleKind::Parallel, &[&read, &write], "both", vec![both(call(&read, "1", &a), call(&write, "2", &b))])).await;
+    let seen = asked.lock().unwrap().pop().unwrap();
+    assert!(seen.contains("Tool: read") && seen.contains("Tool: write"), "{seen}");
+    assert!(seen.contains("read {\"path\":\"a.txt\"} and write {\"path\":\"b.txt\"}"), "{seen}");
+
+    let turns = vec![Message::assistant("Which file?"), Message::user("It is b.txt."), Message::call(call(&read, "1", &b))];
+    score(talk(SampleKind::Ask, &[&read], "Read my file.", turns)).await;
+    assert!(asked.lock().unwrap().pop().unwrap().contains("Read my file. It is b.txt."), "what is said later counts");
+
+    let turns = vec![Message::call(call(&read, "1", &a)), Message::call(call(&read, "2", &b))];
+    score(talk(SampleKind::Recover, &[&read], "Read b.txt.", turns)).await;
+    let seen = asked.lock().unwrap().pop().unwrap();
+    assert!(seen.contains("b.txt\"}") && !seen.contains("a.txt"), "the right call is graded: {seen}");
+}
+
+#[tokio::test]
+async fn a_request_that_no_tool_fits_is_held_to_the_tool_it_is_for() {
+    let named = |name: &str, i: usize| Tool { cluster_id: mcpmill_core::id::ClusterId(format!("clu_{i}")), ..tool(name, None) };
+    let tools = vec![named("read", 0), named("write", 1), named("list", 2)];
+    let sample = talk(SampleKind::NoTool, &[&tools[0]], "Please read the file", vec![Message::assistant("I can't read files.")]);
+    let step =
+        "kind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\"]\ndistractors = 2\ndrop_when = \"all-miss\"";
+    let judged = async |says: &str| bench(step, Some(says), false, tools.clone()).judge(sample.clone()).await.1.judgement;
+    assert_eq!(judged("{\"tool\": \"read\"}").await, Judgement::Keep);
+    assert_eq!(judged("{\"tool\": \"write\"}").await, Judgement::Drop);
+    let near = "kind = \"embedding-similarity\"\nmax = 0.9\nmin = 0.1";
+    let judged = bench(near, None, true, tools.clone()).judge(sample.clone()).await.1;
+    assert!(judged.score.is_some_and(|score| score > 0.1), "{judged:?}");
 }

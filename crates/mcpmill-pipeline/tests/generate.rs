@@ -24,11 +24,26 @@ use mcpmill_testkit::{Kept, Scripted, context};
 use serde_json::{Value, json};
 
 fn prompts() -> GeneratePrompts {
-    let read = |id: &str| {
-        let path = format!("{}/../../prompts/{id}.md", env!("CARGO_MANIFEST_DIR"));
-        Prompt::parse(id, &std::fs::read_to_string(path).unwrap())
-    };
-    GeneratePrompts::read(read).unwrap()
+    GeneratePrompts::read(|id| {
+        let text = match id {
+            "instruct" => include_str!("../../../prompts/instruct.md"),
+            "slots" => include_str!("../../../prompts/slots.md"),
+            "weave" => include_str!("../../../prompts/weave.md"),
+            "context" => include_str!("../../../prompts/context.md"),
+            "evolve" => include_str!("../../../prompts/evolve.md"),
+            "breadth" => include_str!("../../../prompts/breadth.md"),
+            "call" => include_str!("../../../prompts/call.md"),
+            "parallel" => include_str!("../../../prompts/parallel.md"),
+            "chain" => include_str!("../../../prompts/chain.md"),
+            "multi-turn" => include_str!("../../../prompts/multi-turn.md"),
+            "no-tool" => include_str!("../../../prompts/no-tool.md"),
+            "ask" => include_str!("../../../prompts/ask.md"),
+            "recover" => include_str!("../../../prompts/recover.md"),
+            _ => panic!("`{id}` is no prompt of the stage"),
+        };
+        Prompt::parse(id, text)
+    })
+    .unwrap()
 }
 
 fn tool(input_schema: Value) -> Tool {

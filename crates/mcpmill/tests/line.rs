@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::{process::Command, time::Duration};
+use std::{collections::BTreeSet, process::Command, time::Duration};
 
 use common::{Folder, STAGES, TWO_SERVERS, ok, rows, stage, sums_close, tree};
 use mcpmill_clients::{
@@ -15,7 +15,7 @@ use mcpmill_clients::{
 };
 use mcpmill_core::{
     naming::alias,
-    record::{Ended, ExportRow, Judgement, Sample, Split, Tool, Trajectory, Verdict},
+    record::{Ended, ExportRow, Judgement, Message, Sample, SampleKind, Split, Tool, Trajectory, Verdict},
     schema::Schema,
 };
 use mcpmill_testkit::ScriptedEndpoint;
@@ -25,17 +25,19 @@ use serde_json::Value;
 async fn the_whole_line_and_its_replay() {
     let model = ScriptedEndpoint::start(Duration::ZERO).await;
     let folder = Folder::with(&TWO_SERVERS);
-    let output = ok(&mut folder.with_model(&model.base_url(), &["run", "--set", "generate.samples=20"]));
+    let output = ok(&mut folder.with_model(&model.base_url(), &["run", "--set", "generate.samples=24"]));
     let run = folder.run();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("plan: 20 samples"), "{said}");
+    assert!(said.contains("plan: 24 samples"), "{said}");
 
     for name in STAGES {
         sums_close(&run, name);
     }
     let tools: Vec<Tool> = rows(&run, "2-harvest");
     assert!(tools.iter().any(|t| t.name == "read_graph") && tools.iter().any(|t| t.name == "calculate"), "{tools:?}");
-    calls_fit_their_schemas(&rows(&run, "3-generate"), &tools);
+    let samples: Vec<Sample> = rows(&run, "3-generate");
+    calls_fit_their_schemas(&samples, &tools);
+    differences_are_told(&run, &samples, &said);
     every_row_has_its_verdicts(&run);
     answers_are_real(&rows(&run, "5-rollout"));
     published(&rows(&run, "7-export/mcp-tool-calls"));
@@ -46,7 +48,7 @@ async fn the_whole_line_and_its_replay() {
 
     // A second run in replay asks nobody and makes the same bytes.
     let asked = model.requests().await;
-    ok(&mut folder.with_model(&model.base_url(), &["run", "--new", "--set", "mode=replay", "--set", "generate.samples=20"]));
+    ok(&mut folder.with_model(&model.base_url(), &["run", "--new", "--set", "mode=replay", "--set", "generate.samples=24"]));
     assert_ne!(folder.run(), run);
     assert_eq!(tree(&folder.run()), tree(&run));
     assert_eq!(model.requests().await, asked);
@@ -58,14 +60,33 @@ async fn the_whole_line_and_its_replay() {
 fn calls_fit_their_schemas(samples: &[Sample], tools: &[Tool]) {
     assert!(samples.len() >= 8, "only {} samples", samples.len());
     for sample in samples {
-        let tool = tools.iter().find(|t| t.id == sample.tool_ids[0]).unwrap();
-        let call = &sample.messages[1].tool_calls()[0].function;
-        assert_eq!(call.name, alias(&tool.name));
-        let faults = Schema::compile(&tool.schema()).unwrap().faults(&Value::Object(call.arguments.clone()), 3);
-        assert!(faults.is_empty(), "{}: {faults:?}", tool.name);
-        assert_eq!(sample.lineage[0].step, "instruct");
+        let wrong = usize::from(sample.kind == SampleKind::Recover);
+        for call in sample.messages.iter().flat_map(Message::tool_calls).skip(wrong).map(|call| &call.function) {
+            let named = |tool: &&Tool| sample.tool_ids.contains(&tool.id) && alias(&tool.name) == call.name;
+            let tool = tools.iter().find(named).unwrap_or_else(|| panic!("{call:?} is of no tool of {}", sample.id));
+            let faults = Schema::compile(&tool.schema()).unwrap().faults(&Value::Object(call.arguments.clone()), 3);
+            assert!(faults.is_empty(), "{}: {faults:?}", tool.name);
+        }
+        assert_eq!(sample.tool_ids.is_empty(), sample.kind == SampleKind::NoTool);
+        assert!(["instruct", "parallel", "chain", "multi-turn", "ask"].contains(&sample.lineage[0].step.as_str()));
         assert!(sample.lineage[1..].iter().all(|r| r.parent.is_some()));
     }
+    let kinds: BTreeSet<SampleKind> = samples.iter().map(|s| s.kind).collect();
+    let made = [SampleKind::Single, SampleKind::Parallel, SampleKind::MultiTurn, SampleKind::NoTool, SampleKind::Ask];
+    assert!(made.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+}
+
+/// What the summary of the stage tells of how much its rows differ.
+fn differences_are_told(run: &std::path::Path, samples: &[Sample], said: &str) {
+    let found = &stage(run, "3-generate")["diversity"];
+    assert_eq!(found["samples"], samples.len());
+    let single = samples.iter().filter(|s| s.kind == SampleKind::Single).count();
+    assert_eq!((&found["kinds"]["single"], &found["languages"]["en"]), (&single.into(), &samples.len().into()));
+    assert!(found["spread"].as_f64().is_some_and(|spread| spread > 0.0 && spread < 1.0), "{found}");
+    assert!(found["parameters"]["optional"]["of"].as_u64() > Some(0) && found["distinct"][0].as_f64() > Some(0.0), "{found}");
+    assert!(said.contains("3-generate: diversity: ") && said.contains("distinct-1/2/3"), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(run.join("report.json")).unwrap()).unwrap();
+    assert!(report["stages"].as_array().unwrap().iter().any(|stage| stage["diversity"] == *found));
 }
 
 fn every_row_has_its_verdicts(run: &std::path::Path) {
@@ -92,9 +113,14 @@ fn published(rows: &[ExportRow]) {
     assert!(rows.iter().any(|r| r.split == Split::Train), "{rows:?}");
     for row in rows {
         let tools: Vec<Value> = serde_json::from_str(&row.tools).unwrap();
-        let call = row.messages[1].tool_calls()[0].function.name.clone();
-        assert!(tools.iter().any(|t| t["function"]["name"] == call), "the called tool is offered");
-        assert_eq!(row.live == "ok", row.messages.len() == 3, "{row:?}");
+        for call in row.messages.iter().flat_map(Message::tool_calls) {
+            assert!(tools.iter().any(|t| t["function"]["name"] == call.function.name), "the called tool is offered");
+        }
+        assert_eq!(row.loss.len(), row.messages.len());
+        assert!(row.loss.contains(&true), "{row:?}");
+        if row.kind == SampleKind::Single {
+            assert_eq!(row.live == "ok", row.messages.len() == 3, "{row:?}");
+        }
     }
 }
 

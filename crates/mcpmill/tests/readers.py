@@ -15,14 +15,20 @@ assert files, "no files"
 
 
 def check(row):
-    """A row as a trainer uses it: the call is one of the offered tools, its arguments are a JSON object."""
-    call = row["messages"][1]["tool_calls"][0]
+    """A row as a trainer uses it: calls are of offered tools, their arguments are JSON objects, and what is to be
+    learned is said turn by turn."""
     tools = json.loads(row["tools"])
-    assert call["type"] == "function" and call["id"], call
-    assert isinstance(json.loads(call["function"]["arguments"]), dict), call
-    assert call["function"]["name"] in [tool["function"]["name"] for tool in tools], call
+    calls = [call for message in row["messages"] for call in message["tool_calls"] or []]
+    assert bool(calls) == (row["kind"] != "no-tool"), row
+    for call in calls:
+        assert call["type"] == "function" and call["id"], call
+        assert isinstance(json.loads(call["function"]["arguments"]), dict), call
+        assert call["function"]["name"] in [tool["function"]["name"] for tool in tools], call
     assert row["messages"][0]["role"] == "user" and row["messages"][0]["content"], row["messages"]
-    assert row["messages"][1]["content"] is None, row["messages"]
+    for message, learned in zip(row["messages"], row["loss"], strict=True):
+        assert not learned or message["role"] == "assistant", row["loss"]
+        assert message["role"] != "assistant" or message["content"] or message["tool_calls"], message
+    assert any(row["loss"]), row
     assert row["licence"] and row["lineage"] and row["verdicts"], row
 
 
@@ -44,6 +50,6 @@ frame = polars.concat([polars.read_parquet(path) for path in files])
 assert frame.height == len(rows) and set(frame["id"]) == {row["id"] for row in rows}
 print("polars ok")
 
-query = "select count(*), count(distinct id), count(messages[2].tool_calls[1].function.name) from read_parquet(?)"
+query = "select count(*), count(distinct id), count(messages[1].content) from read_parquet(?)"
 assert duckdb.execute(query, [files]).fetchone() == (len(rows),) * 3
 print("duckdb ok")

@@ -54,10 +54,11 @@ impl Making<'_> {
 
     /// What a small model can do: one more optional parameter, or a sentence of context.
     async fn enrich(&mut self, request: String, stated: Vec<values::Named>) -> Result<Stated, AskFailure> {
-        if self.seed.kind == SampleKind::Single && takes_one_more(&self.seed.id) {
-            if let Some(richer) = self.one_more(&request, &stated).await? {
-                return Ok(richer);
-            }
+        if self.seed.kind == SampleKind::Single
+            && takes_one_more(&self.seed.id)
+            && let Some(richer) = self.one_more(&request, &stated).await?
+        {
+            return Ok(richer);
         }
         // The line of the prompt is an English one.
         let text = if self.foreign().is_none() { self.context(&request).await? } else { None };

@@ -289,10 +289,12 @@ mod tests {
     }
 
     fn seeds(rows: &[Planned]) -> Vec<&Seed> {
-        let seed = |p| match p {
-            &Planned::Sample(ref seed) => Some(seed.as_ref()),
-            &Planned::Nothing { .. } => None,
-        };
+        fn seed(planned: &Planned) -> Option<&Seed> {
+            match planned {
+                Planned::Sample(seed) => Some(seed),
+                Planned::Nothing { .. } => None,
+            }
+        }
         rows.iter().filter_map(seed).collect()
     }
 
