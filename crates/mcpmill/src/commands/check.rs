@@ -127,6 +127,8 @@ fn settings(setup: &Setup) -> Vec<String> {
             lost.map(|name| format!("`{key}` names `{name}`, which is not in {folder}/; there are {}", known.join(", "))),
         );
     }
+    let local = model_of(config, Role::Generator).is_ok_and(|model| model.local);
+    faults.extend(config.generate.shares(config.generate.profile.resolve(local)).err().map(|fault| fault.to_string()));
     // A model that is not declared is told above; what is wrong with a declared one is told once for all its roles.
     let declared = |role: &Role| {
         let name = config.roles.get(role.as_str()).or_else(|| config.roles.get("default"));
