@@ -37,11 +37,15 @@ fn singular(word: String) -> String {
     if plural { word[..word.len() - 1].to_owned() } else { word }
 }
 
-/// Whether a person would say a value of this parameter as it stands: a text or number, no code, no word of a list.
+/// Whether a person would say a value of this parameter as it stands: a text or number or several of them, no code, no
+/// word of a list.
 pub(super) fn is_said(schema: &Value, name: &str) -> bool {
+    let open = |property: &Value| {
+        let plain = matches!(property["type"].as_str(), Some("string" | "integer" | "number"));
+        plain && property["enum"].is_null() && property["const"].is_null()
+    };
     let property = &schema["properties"][name];
-    let plain = matches!(property["type"].as_str(), Some("string" | "integer" | "number"));
-    plain && property["enum"].is_null() && property["const"].is_null() && !is_expression(name)
+    (open(property) || (property["type"] == "array" && open(&property["items"]))) && !is_expression(name)
 }
 
 /// Whether values of all required parameters can be thought up before the request: few, plain, or lists of plain ones.
@@ -91,6 +95,9 @@ const POINTS: [&str; 18] = [
 pub(super) fn breakable(schema: &Value) -> Vec<String> {
     let points = |name: &String| {
         let last = words(name).pop().unwrap_or_default();
+        if schema["properties"][name]["type"] == "array" {
+            return false;
+        }
         POINTS.contains(&last.as_str()) || schema["properties"][name]["format"].is_string()
     };
     said(schema).into_iter().filter(points).collect()
@@ -162,9 +169,12 @@ mod tests {
     fn says_what_a_person_can_say() {
         let schema = json!({"type": "object", "properties": {
             "city": {"type": "string"}, "unit": {"type": "string", "enum": ["c", "f"]}, "sql": {"type": "string"},
-            "note_id": {"type": "integer"}, "deep": {"type": "object"}, "days": {"type": "integer"}, "loud": {"type": "boolean"}},
+            "note_id": {"type": "integer"}, "paths": {"type": "array", "items": {"type": "string"}}, "deep": {"type": "object"}, "days": {"type": "integer"}, "loud": {"type": "boolean"}},
             "required": ["city", "unit", "sql", "note_id"]});
         assert_eq!(said(&schema), ["city", "note_id"]);
+        let mut listed = schema.clone();
+        listed["required"] = json!(["paths"]);
+        assert_eq!((said(&listed), breakable(&listed)), (vec!["paths".to_owned()], vec![]));
         assert_eq!(breakable(&schema), ["note_id"]);
         assert_eq!(optional(&schema), ["days"]);
         assert!(is_plain(&tool("t", "d", schema.clone())));

@@ -174,12 +174,23 @@ impl<'a> Carriers<'a> {
 
     /// Samples of another kind: one of every tool that carries it, then a second one.
     fn seeds(&self, kind: SampleKind, samples: usize, per_tool: usize) -> Vec<Seed> {
-        if samples == 0 {
-            return Vec::new();
+        let mut seeds = Vec::new();
+        let mut able = if samples > 0 { in_turn(self.tools, kind.as_str()) } else { Vec::new() };
+        for index in 0..per_tool {
+            // A tool that carries no first sample carries no second one.
+            let mut still = Vec::new();
+            for tool in able {
+                if seeds.len() == samples {
+                    return seeds;
+                }
+                if let Some(seed) = self.carry(tool, kind, index, per_tool) {
+                    seeds.push(seed);
+                    still.push(tool);
+                }
+            }
+            able = still;
         }
-        let order = in_turn(self.tools, kind.as_str());
-        let all = (0..per_tool).flat_map(|index| order.iter().filter_map(move |tool| self.carry(tool, kind, index, per_tool)));
-        all.take(samples).collect()
+        seeds
     }
 
     fn carry(&self, tool: &'a Tool, kind: SampleKind, index: usize, of: usize) -> Option<Seed> {

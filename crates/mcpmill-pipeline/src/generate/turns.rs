@@ -65,8 +65,8 @@ impl Making<'_> {
         let (calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
         let stated = stated_by(&tools, &calls);
         let request = self.stating(request, &stated).await?;
-        self.note("call", None, &json!(calls).to_string());
         let (request, _) = self.evolve(request, stated).await?;
+        self.note("call", None, &json!(calls).to_string());
         let made = calls.into_iter().zip(&tools).enumerate().map(|(place, (call, tool))| self.made(tool, call, place)).collect();
         Ok(Talk {
             messages: vec![Message::user(request.clone()), Message::Assistant { content: None, tool_calls: made }],

@@ -1,0 +1,264 @@
+//! Conversations of every kind: what they hold, and what is refused.
+
+use std::collections::HashMap;
+
+use mcpmill_core::{
+    drive::Done,
+    edge::ChatRequest,
+    record::{Message, OutcomeKind, Sample, SampleKind, Tool},
+};
+use mcpmill_pipeline::{
+    generate::{GenerateSettings, Kinds, Profile, generate},
+    models::Models,
+};
+use mcpmill_testkit::{Kept, Scripted, context};
+use serde_json::{Value, json};
+
+use super::{city, prompts, settings, steps, text_of, usual};
+
+fn of_kind(kind: SampleKind) -> GenerateSettings {
+    GenerateSettings { kinds: Kinds::only(kind), ..settings(Profile::Small, 0) }
+}
+
+/// One sample of a kind, over `tools`, made by a model that answers by prompt kind.
+async fn talk(
+    tools: Vec<Tool>,
+    settings: &GenerateSettings,
+    script: impl Fn(&ChatRequest) -> Option<String> + Send + Sync + 'static,
+) -> (Done<Sample>, Vec<String>) {
+    let model = Scripted::new(script);
+    let models = Models::new(model.recorded(), HashMap::new());
+    let out = Kept::default();
+    generate(tools, settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
+    let mut ends: Vec<Done<Sample>> = out.ends();
+    ends.retain(|done| done.outcome.outcome != OutcomeKind::Skipped);
+    assert_eq!(ends.len(), 1, "one sample is planned");
+    (ends.remove(0), model.asked())
+}
+
+fn said(name: &'static str, reply: Value) -> impl Fn(&ChatRequest) -> Option<String> + Send + Sync + 'static {
+    move |request: &ChatRequest| {
+        assert_eq!(request.prompt_kind, name);
+        Some(reply.to_string())
+    }
+}
+
+fn failed_on(done: &Done<Sample>, reason: &str, cause: &str) {
+    assert!(done.rows.is_empty(), "{:?}", done.rows);
+    assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Failed, reason));
+    assert!(done.outcome.cause.as_deref().unwrap().contains(cause), "{:?}", done.outcome.cause);
+}
+
+/// Two calls, or as many as are asked for, and a request.
+fn cities(first: &'static str, second: &'static str, request: &'static str) -> impl Fn(&ChatRequest) -> Option<String> {
+    move |asked: &ChatRequest| {
+        assert_eq!(asked.prompt_kind, "parallel");
+        let mut calls = json!({"call_1": {"city": first}, "call_2": {"city": second}});
+        if text_of(asked).contains("The same tool 3 times") {
+            calls["call_3"] = json!({"city": "Trento"});
+        }
+        Some(json!({"calls": calls, "request": request}).to_string())
+    }
+}
+
+#[tokio::test]
+async fn parallel_calls_state_all_their_values_in_one_request() {
+    let parallel = of_kind(SampleKind::Parallel);
+    let good = cities("Bergamo", "Lecco", "How is the weather in Bergamo and in Lecco, or else in Trento?");
+    let (done, asked) = talk(vec![city()], &parallel, good).await;
+    assert_eq!(asked, ["parallel"]);
+    let sample = &done.rows[0];
+    let calls = sample.messages[1].tool_calls();
+    assert_eq!((sample.kind, sample.messages.len(), calls.len()), (SampleKind::Parallel, 2, sample.tool_ids.len()));
+    assert!(calls.len() >= 2 && calls[0].id != calls[1].id && calls[0].function.arguments["city"] == "Bergamo");
+    assert_eq!(steps(sample), ["parallel", "call"]);
+    assert_eq!(sample.server_ids.len(), 1);
+
+    for (first, second, request, cause) in [
+        ("Bergamo", "Bergamo", "How is the weather in Bergamo, twice?", "two calls are the same"),
+        ("Bergamo", "<city>", "How is it in Bergamo and there?", "placeholder"),
+        ("Bergamo", " ", "How is it in Bergamo and where I am?", "empty"),
+        ("Bergamo", "Lecco", "Use get_forecast for Bergamo and Lecco.", "names the tool"),
+    ] {
+        let (done, _) = talk(vec![city()], &parallel, cities(first, second, request)).await;
+        failed_on(&done, "parallel: unusable-reply", cause);
+    }
+
+    // What the request lacks is woven in, and fails the sample where that cannot be done.
+    let vague = |woven: &'static str| {
+        move |asked: &ChatRequest| match asked.prompt_kind.as_str() {
+            "weave" => Some(woven.to_owned()),
+            _ => cities("Bergamo", "Lecco", "How will the weather be there, please?")(asked),
+        }
+    };
+    let (done, _) = talk(vec![city()], &parallel, vague("How will it be in Bergamo, in Lecco, in Trento?")).await;
+    assert!(steps(&done.rows[0]).contains(&"weave"));
+    let (done, _) = talk(vec![city()], &parallel, vague("How will it be in the mountains?")).await;
+    failed_on(&done, "weave: unusable-reply", "does not state");
+}
+
+#[tokio::test]
+async fn a_tool_without_values_is_called_beside_another_of_its_server() {
+    let timers = mcpmill_testkit::tool("1", "list_timers", "Shows timers.", json!({"type": "object"}));
+    let lamps = mcpmill_testkit::tool("1", "list_lamps", "Shows lamps.", json!({"type": "object"}));
+    let reply = json!({"calls": {"call_1": {}, "call_2": {}}, "request": "Which timers run, and which lamps are on?"});
+    let (done, _) = talk(vec![timers, lamps], &of_kind(SampleKind::Parallel), said("parallel", reply)).await;
+    let calls = done.rows[0].messages[1].tool_calls();
+    assert_ne!(calls[0].function.name, calls[1].function.name);
+    assert_ne!(done.rows[0].tool_ids[0], done.rows[0].tool_ids[1]);
+}
+
+#[tokio::test]
+async fn a_chain_holds_its_first_call_and_names_what_comes_later() {
+    let string = |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+    let find = mcpmill_testkit::tool("1", "search_tickets", "Finds tickets.", string("words"));
+    let label = json!({"type": "object", "properties": {"ticket_id": {"type": "string"}, "label": {"type": "string"}},
+        "required": ["ticket_id", "label"]});
+    let mark = mcpmill_testkit::tool("2", "mark", "Puts a label on it.", label);
+    let chain = of_kind(SampleKind::Chain);
+    let reply = |words: &str, request: &str| json!({"calls": {"first": {"words": words}, "second": {"label": "billing"}}, "request": request});
+    let good = reply("double invoice", "Find the ticket on the double invoice and put the label billing on it.");
+    let (done, _) = talk(vec![find.clone(), mark.clone()], &chain, said("chain", good)).await;
+    let sample = &done.rows[0];
+    assert_eq!(sample.tool_ids, [find.id.clone(), mark.id.clone()]);
+    assert_eq!((sample.server_ids.len(), sample.messages.len()), (2, 2));
+    assert_eq!(sample.messages[1].tool_calls()[0].function.name, "search_tickets");
+    assert_eq!(steps(sample), ["chain", "call", "later"]);
+    let later: Value = serde_json::from_str(&sample.lineage[2].text).unwrap();
+    assert_eq!(later, json!({"tool": mark.id, "from_answer": "ticket_id", "arguments": {"label": "billing"}}));
+
+    let known = json!({"calls": {"first": {"words": "x"}, "second": {"label": "billing", "ticket_id": "7"}}, "request": "Find x and put billing on it."});
+    let (done, _) = talk(vec![find.clone(), mark.clone()], &chain, said("chain", known)).await;
+    failed_on(&done, "chain: unusable-reply", "ticket_id");
+    let named = reply("double invoice", "Call search_tickets for double invoice, then billing.");
+    let (done, _) = talk(vec![find, mark], &chain, said("chain", named)).await;
+    failed_on(&done, "chain: unusable-reply", "names the tool");
+}
+
+#[tokio::test]
+async fn the_first_of_several_turns_names_the_tools_to_come() {
+    let other = |name: &str| mcpmill_testkit::tool("1", name, &format!("Does {name}."), json!({"type": "object"}));
+    let tools = vec![city(), other("list_alerts"), other("get_sunrise")];
+    let script = |request: &ChatRequest| match request.prompt_kind.as_str() {
+        "multi-turn" => Some(json!({"request": "What will the weather in Bergamo be like tomorrow?"}).to_string()),
+        "slots" | "call" => {
+            Some(if text_of(request).contains("- city") { json!({"city": "Bergamo"}) } else { json!({}) }.to_string())
+        }
+        other => panic!("`{other}` is not asked here"),
+    };
+    let (done, asked) = talk(tools.clone(), &of_kind(SampleKind::MultiTurn), script).await;
+    let sample = &done.rows[0];
+    assert_eq!(asked[0], "multi-turn");
+    assert!((2..=4).contains(&sample.tool_ids.len()) && sample.messages.len() == 2, "{sample:?}");
+    let different: std::collections::HashSet<_> = sample.tool_ids.iter().collect();
+    assert_eq!(different.len(), sample.tool_ids.len());
+    let cut = |_: &ChatRequest| Some(json!({"request": "What will the weather in Bergamo be like on the day of"}).to_string());
+    let (done, _) = talk(tools, &of_kind(SampleKind::MultiTurn), cut).await;
+    failed_on(&done, "multi-turn: unusable-reply", "cut off");
+}
+
+#[tokio::test]
+async fn where_no_tool_fits_the_answer_says_so_and_makes_nothing_up() {
+    let other = |name: &str| mcpmill_testkit::tool("1", name, &format!("Does {name}."), json!({"type": "object"}));
+    let tools = vec![city(), other("list_alerts"), other("get_sunrise")];
+    let answering = |answer: &'static str| {
+        move |request: &ChatRequest| match request.prompt_kind.as_str() {
+            "no-tool" => Some(json!({"answer": answer}).to_string()),
+            _ => usual(request),
+        }
+    };
+    let settings = of_kind(SampleKind::NoTool);
+    let good = "I can't look up forecasts, so I don't know how Bergamo will be tomorrow.";
+    let (done, asked) = talk(tools.clone(), &settings, answering(good)).await;
+    let sample = &done.rows[0];
+    assert_eq!(asked, ["instruct", "no-tool"]);
+    assert!(sample.tool_ids.is_empty() && sample.withheld.len() == 1 && sample.server_ids.len() == 1);
+    assert_eq!(sample.messages[1], Message::assistant(good));
+    for (bad, cause) in [
+        ("It will be sunny all day in Bergamo tomorrow.", "cannot be done"),
+        ("I can't say, but most days have 24 degrees there.", "made up `24`"),
+        ("I can't look up forecasts, so ask weather.example.org", "cut off"),
+        ("I can't, as get_forecast, list_alerts and get_sunrise are missing.", ""),
+    ] {
+        let (done, _) = talk(tools.clone(), &settings, answering(bad)).await;
+        failed_on(&done, "no-tool: unusable-reply", cause);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_value_is_asked_for_and_given_before_the_call() {
+    let reply = |request: &str, question: &str, answer: &str| json!({"arguments": {"city": "Bergamo"}, "request": request, "question": question, "answer": answer});
+    let settings = of_kind(SampleKind::Ask);
+    let (request, question, answer) = ("Will it rain where we marry tomorrow?", "Which city is it?", "In Bergamo.");
+    let (done, asked) = talk(vec![city()], &settings, said("ask", reply(request, question, answer))).await;
+    let sample = &done.rows[0];
+    assert_eq!(asked, ["ask"]);
+    assert_eq!(sample.messages[..3], [Message::user(request), Message::assistant(question), Message::user(answer)]);
+    assert_eq!(sample.messages[3].tool_calls()[0].function.arguments["city"], "Bergamo");
+    assert_eq!(steps(sample), ["ask", "ask:question", "ask:answer", "call"]);
+    for (request, question, answer, cause) in [
+        ("Will it rain in Bergamo tomorrow?", question, answer, "before it is asked for"),
+        (request, "Is the city Bergamo?", answer, "before it is asked for"),
+        (request, question, "In the north.", "does not give `Bergamo`"),
+        (request, "Where is it?", answer, "does not name `city`"),
+        (request, "Tell me the city.", answer, "asks nothing"),
+        (request, "Which city, and is 24 degrees fine?", answer, "`24` belongs to no value"),
+        (request, question, "In Bergamo, on Friday.", "`Friday` belongs to no value"),
+        (request, question, "Sure, it is Bergamo.", "no person's"),
+    ] {
+        let (done, asked) = talk(vec![city()], &settings, said("ask", reply(request, question, answer))).await;
+        failed_on(&done, "ask: unusable-reply", cause);
+        assert_eq!(asked.len(), 3, "it is asked for again: {cause}");
+    }
+}
+
+#[tokio::test]
+async fn a_recovery_holds_the_wrong_call_and_then_the_right_one() {
+    let read = |name: &str| {
+        mcpmill_testkit::tool(
+            "1",
+            "read_note",
+            "Reads a note.",
+            json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}),
+        )
+    };
+    let wrong = |value: &'static str| {
+        move |request: &ChatRequest| match request.prompt_kind.as_str() {
+            "instruct" => Some(json!({"requests": ["Show me notes/april.md, please."]}).to_string()),
+            "slots" | "call" => Some(json!({"path": "notes/april.md"}).to_string()),
+            "recover" => Some(json!({"wrong": value}).to_string()),
+            other => panic!("`{other}` is not asked here"),
+        }
+    };
+    let settings = of_kind(SampleKind::Recover);
+    let arguments = |sample: &Sample, at: usize| sample.messages[at].tool_calls()[0].function.arguments["path"].clone();
+    let (done, _) = talk(vec![read("path")], &settings, wrong("april-notes.md")).await;
+    let sample = &done.rows[0];
+    assert_eq!((arguments(sample, 1), arguments(sample, 2)), (json!("april-notes.md"), json!("notes/april.md")));
+    assert_ne!(sample.messages[1].tool_calls()[0].id, sample.messages[2].tool_calls()[0].id);
+    assert_eq!(steps(sample), ["instruct", "call", "recover:wrong", "recover"]);
+    // A value that is right, or stands in the request, is none; code makes a slip then.
+    for bad in ["notes/april.md", "april.md", "", "path/to/file"] {
+        let (done, asked) = talk(vec![read("path")], &settings, wrong(bad)).await;
+        let sample = &done.rows[0];
+        let slipped = arguments(sample, 1);
+        assert!(slipped != "notes/april.md" && slipped != bad, "{slipped}");
+        assert_eq!(asked.iter().filter(|kind| *kind == "recover").count(), 2, "{bad}");
+        assert_eq!(steps(sample), ["instruct", "call", "recover"]);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_is_down_fails_the_rows_of_every_kind() {
+    let string = |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+    let tools = vec![
+        mcpmill_testkit::tool("1", "search_notes", "Finds notes.", string("folder")),
+        mcpmill_testkit::tool("1", "read_note", "Reads a note.", string("note_id")),
+        mcpmill_testkit::tool("1", "drop_note", "Drops a note.", string("note_path")),
+    ];
+    for kind in SampleKind::ALL {
+        let (done, asked) = talk(tools.clone(), &of_kind(kind), |_| None).await;
+        assert!(done.outcome.reason.ends_with("model-failed"), "{kind:?}: {:?}", done.outcome);
+        assert_eq!(asked.len(), 1);
+    }
+}
