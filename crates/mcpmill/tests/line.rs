@@ -25,10 +25,10 @@ use serde_json::Value;
 async fn the_whole_line_and_its_replay() {
     let model = ScriptedEndpoint::start(Duration::ZERO).await;
     let folder = Folder::with(&TWO_SERVERS);
-    let output = ok(&mut folder.with_model(&model.base_url(), &["run", "--set", "generate.samples=24"]));
+    let output = ok(&mut folder.with_model(&model.base_url(), &["run", "--set", "generate.samples=40"]));
     let run = folder.run();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("plan: 24 samples"), "{said}");
+    assert!(said.contains("plan: 40 samples"), "{said}");
 
     for name in STAGES {
         sums_close(&run, name);
@@ -48,7 +48,7 @@ async fn the_whole_line_and_its_replay() {
 
     // A second run in replay asks nobody and makes the same bytes.
     let asked = model.requests().await;
-    ok(&mut folder.with_model(&model.base_url(), &["run", "--new", "--set", "mode=replay", "--set", "generate.samples=24"]));
+    ok(&mut folder.with_model(&model.base_url(), &["run", "--new", "--set", "mode=replay", "--set", "generate.samples=40"]));
     assert_ne!(folder.run(), run);
     assert_eq!(tree(&folder.run()), tree(&run));
     assert_eq!(model.requests().await, asked);
@@ -83,7 +83,10 @@ fn differences_are_told(run: &std::path::Path, samples: &[Sample], said: &str) {
     let single = samples.iter().filter(|s| s.kind == SampleKind::Single).count();
     assert_eq!((&found["kinds"]["single"], &found["languages"]["en"]), (&single.into(), &samples.len().into()));
     assert!(found["spread"].as_f64().is_some_and(|spread| spread > 0.0 && spread < 1.0), "{found}");
-    assert!(found["parameters"]["optional"]["of"].as_u64() > Some(0) && found["distinct"][0].as_f64() > Some(0.0), "{found}");
+    assert!(
+        found["parameters"]["edges"]["empty-list"]["of"].as_u64() > Some(0) && found["distinct"][0].as_f64() > Some(0.0),
+        "{found}"
+    );
     assert!(said.contains("3-generate: diversity: ") && said.contains("distinct-1/2/3"), "{said}");
     let report: Value = serde_json::from_slice(&std::fs::read(run.join("report.json")).unwrap()).unwrap();
     assert!(report["stages"].as_array().unwrap().iter().any(|stage| stage["diversity"] == *found));
