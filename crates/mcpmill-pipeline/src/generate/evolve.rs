@@ -139,6 +139,8 @@ impl Making<'_> {
                 Err("the context asks something".into())
             } else if values::speaks_as_assistant(reply) {
                 Err("the context is an assistant's, not a person's".into())
+            } else if reply.trim_end_matches('.').ends_with([' ', '\'', ',']) {
+                Err("the context is cut off".into())
             } else if let Some(new) = values::invented(reply, &[request]) {
                 Err(format!("the context made up `{new}`"))
             } else {

@@ -64,6 +64,13 @@ pub(super) fn is_plain(tool: &Tool) -> bool {
     needed.len() <= MOST_SAID && needed.iter().all(plain)
 }
 
+/// Whether a call is told by its required parameters: it has some, or the tool takes none at all. A request for a
+/// tool with optional ones only says things that nothing holds.
+pub(super) fn is_closed(tool: &Tool) -> bool {
+    let schema = tool.schema();
+    !required(&schema).is_empty() || property_names(&schema).is_empty()
+}
+
 /// Required parameters whose values a person says.
 pub(super) fn said(schema: &Value) -> Vec<String> {
     required(schema).into_iter().filter(|name| is_said(schema, name)).collect()
@@ -181,6 +188,8 @@ mod tests {
         let mut nested = schema;
         nested["required"] = json!(["deep"]);
         assert!(!is_plain(&tool("t", "d", nested)));
+        assert!(is_closed(&tool("t", "d", json!({}))));
+        assert!(!is_closed(&tool("t", "d", json!({"properties": {"a": {"type": "string"}}}))));
         assert!(!is_plain(&tool("t", "d", json!({"properties": {"a": {"$ref": "#/$defs/a"}}}))));
     }
 

@@ -200,7 +200,7 @@ impl<'a> Carriers<'a> {
         match kind {
             SampleKind::Single => Some(seed),
             SampleKind::Parallel => {
-                let others = self.beside(tool, index);
+                let others = if forms::is_closed(tool) { self.beside(tool, index) } else { Vec::new() };
                 let again = plain && !forms::said(&schema).is_empty();
                 match (again, others) {
                     // Alternately the same tool again, and others of its server.
@@ -232,7 +232,7 @@ impl<'a> Carriers<'a> {
     /// One tool of the same server to be called in the same turn, another for another sample.
     fn beside(&self, tool: &Tool, index: usize) -> Vec<Tool> {
         let mut others = self.neighbours(tool);
-        others.retain(|other| forms::is_plain(other));
+        others.retain(|other| forms::is_plain(other) && forms::is_closed(other));
         others.sort_by_cached_key(|other| content_hash(&("beside", &tool.id, &other.id)));
         others.get(index % others.len().max(1)).map(|other| (*other).clone()).into_iter().collect()
     }

@@ -60,7 +60,7 @@ impl Making<'_> {
             }
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
             let request = request_of(reply, &names)?;
-            Ok((calls, request))
+            unsupported(&request, &calls).map_or(Ok((calls, request)), Err)
         };
         let (calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
         let stated = stated_by(&tools, &calls);
@@ -90,7 +90,8 @@ impl Making<'_> {
         let accept = |reply: &Map<String, Value>| {
             let calls = vec![part(reply, "first"), part(reply, "second")];
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
-            Ok((calls, request_of(reply, &names)?))
+            let request = request_of(reply, &names)?;
+            unsupported(&request, &calls).map_or(Ok((calls, request)), Err)
         };
         let (mut calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
         let stated = stated_by(&[first, next], &calls);
@@ -342,8 +343,8 @@ fn asks(
         return Err(format!("the answer does not give `{}`", value.text));
     }
     let known: Vec<String> = values::all(arguments).into_iter().map(|value| value.text).collect();
-    let known: Vec<&str> = known.iter().map(String::as_str).chain([request]).collect();
-    if let Some(new) = [question, answer].into_iter().find_map(|text| values::invented(text, &known)) {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    if let Some(new) = [request, question, answer].into_iter().find_map(|text| values::invented(text, &known)) {
         return Err(format!("`{new}` belongs to no value"));
     }
     if !question.ends_with(['?', '？', '؟']) {
@@ -385,6 +386,13 @@ fn text(reply: &Map<String, Value>, name: &str) -> String {
 fn request_of(reply: &Map<String, Value>, names: &[&str]) -> Result<String, String> {
     let request = text(reply, "request");
     wrong_request(&request, names).map_or(Ok(request), Err)
+}
+
+/// A concrete value of a request that no call holds, in words.
+fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
+    let known: Vec<String> = calls.iter().flat_map(values::all).map(|value| value.text).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    values::invented(request, &known).map(|value| format!("no call holds `{value}`, of which the request speaks"))
 }
 
 /// The placeholder among values, in words; also a text that is empty.

@@ -79,6 +79,7 @@ async fn parallel_calls_state_all_their_values_in_one_request() {
         ("Bergamo", "<city>", "How is it in Bergamo and there?", "placeholder"),
         ("Bergamo", " ", "How is it in Bergamo and where I am?", "empty"),
         ("Bergamo", "Lecco", "Use get_forecast for Bergamo and Lecco.", "names the tool"),
+        ("Bergamo", "Lecco", "How is the weather in Bergamo and Lecco for 3 days?", "no call holds `3`"),
     ] {
         let (done, _) = talk(vec![city()], &parallel, cities(first, second, request)).await;
         failed_on(&done, "parallel: unusable-reply", cause);
@@ -205,6 +206,7 @@ async fn a_missing_value_is_asked_for_and_given_before_the_call() {
         (request, "Which city, and is 24 degrees fine?", answer, "`24` belongs to no value"),
         (request, question, "In Bergamo, on Friday.", "`Friday` belongs to no value"),
         (request, question, "Sure, it is Bergamo.", "no person's"),
+        ("Will it rain where we marry in 3 days?", question, answer, "`3` belongs to no value"),
     ] {
         let (done, asked) = talk(vec![city()], &settings, said("ask", reply(request, question, answer))).await;
         failed_on(&done, "ask: unusable-reply", cause);
