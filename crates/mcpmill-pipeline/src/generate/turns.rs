@@ -40,6 +40,19 @@ const CANNOT: [&str; 12] = [
     "no way",
 ];
 
+/// How a text offers what may be no more there than what was asked for.
+const OFFERS: [&str; 9] = [
+    "i can only",
+    "but i can ",
+    "i can help",
+    "i could ",
+    "instead, i",
+    "let me know",
+    "would you like",
+    "you can use",
+    "how can i",
+];
+
 impl Making<'_> {
     /// Several calls of one turn: values of all of them first, then a request that states them.
     pub(super) async fn parallel(&mut self) -> Result<Talk, AskFailure> {
@@ -163,6 +176,9 @@ impl Making<'_> {
             let low = text.to_lowercase().replace('’', "'");
             if !foreign && !CANNOT.iter().any(|words| low.contains(words)) {
                 return Err("the answer does not say that it cannot be done".into());
+            }
+            if let Some(words) = OFFERS.iter().find(|words| !foreign && low.contains(**words)) {
+                return Err(format!("the answer offers something else: `{}`", words.trim()));
             }
             if name.contains(['_', '-']) && values::states(&text, name) {
                 return Err("the answer names the tool that is not there".into());

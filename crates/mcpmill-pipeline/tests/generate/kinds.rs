@@ -177,6 +177,7 @@ async fn where_no_tool_fits_the_answer_says_so_and_makes_nothing_up() {
     assert_eq!(sample.messages[1], Message::assistant(good));
     for (bad, cause) in [
         ("It will be sunny all day in Bergamo tomorrow.", "cannot be done"),
+        ("I can't look up forecasts. I can only tell you the time.", "offers something else"),
         ("I can't say, but most days have 24 degrees there.", "made up `24`"),
         ("I can't look up forecasts, so ask weather.example.org", "cut off"),
         ("I can't, as get_forecast, list_alerts and get_sunrise are missing.", ""),
