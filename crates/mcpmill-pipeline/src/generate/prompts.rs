@@ -1,5 +1,6 @@
 //! The prompts of the stage.
 
+use super::Profile;
 use crate::{models::Role, prompt::Prompt};
 
 /// The prompts of the stage, by their fixed ids.
@@ -90,6 +91,20 @@ impl GeneratePrompts {
             &self.ask,
             &self.recover,
         ]
+    }
+
+    /// How many questions a sample may ask one after the other, each with the answer to the one before: the most
+    /// rounds of batches the stage can need, whatever the kind. `depth` is that of evolution.
+    pub fn most_rounds(&self, profile: Profile, depth: usize) -> u32 {
+        let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+        let stated = self.slots.tries + self.weave.tries;
+        let evolution = match profile {
+            Profile::Full => depth.saturating_mul(self.evolve.tries.max(self.breadth.tries + stated)),
+            Profile::Small => depth.min(1) * (stated + self.context.tries),
+        };
+        let composed = [&self.parallel, &self.chain, &self.multi_turn, &self.no_tool, &self.ask].map(|prompt| prompt.tries);
+        let first = composed.into_iter().fold(self.instruct.tries + stated, |most, tries| most.max(tries + self.weave.tries));
+        first + evolution + self.call.tries + self.recover.tries
     }
 
     /// The roles that are needed.

@@ -37,7 +37,8 @@ impl Line {
             Stage::Generate => {
                 let local = model_of(&self.config, mcpmill_pipeline::models::Role::Generator)?.local;
                 let section = &self.config.generate;
-                Ok(self.generate_prompts()?.most_rounds(section.profile.resolve(local), section.evolve))
+                let depth = if section.evolve { section.evolve_depth } else { 0 };
+                Ok(self.generate_prompts()?.most_rounds(section.profile.resolve(local), depth))
             }
             Stage::FilterSamples => chain("function-call"),
             Stage::FilterTrajectories => chain("trajectory"),
