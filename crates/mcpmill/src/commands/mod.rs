@@ -110,5 +110,5 @@ fn put_off(setup: Setup, Batching { batch }: Batching) -> Result<Setup, Failure>
 }
 
 async fn one(setup: Setup, stage: Stage) -> Result<(), Failure> {
-    stages(setup, stage, stage, Choice::Named).await
+    Box::pin(stages(setup, stage, stage, Choice::Named)).await
 }
