@@ -21,11 +21,14 @@ pub enum Role {
     Judge,
     /// The model that is measured.
     Solver,
+    /// Speaks as the user in conversations of several turns.
+    User,
 }
 
 impl Role {
     /// All roles, in the order of the config.
-    pub const ALL: [Self; 6] = [Self::Generator, Self::Evolver, Self::VerifierA, Self::VerifierB, Self::Judge, Self::Solver];
+    pub const ALL: [Self; 7] =
+        [Self::Generator, Self::Evolver, Self::VerifierA, Self::VerifierB, Self::Judge, Self::Solver, Self::User];
 
     /// The word used in config and prompts.
     pub fn as_str(self) -> &'static str {
@@ -36,6 +39,7 @@ impl Role {
             Self::VerifierB => "verifier-b",
             Self::Judge => "judge",
             Self::Solver => "solver",
+            Self::User => "user",
         }
     }
 }

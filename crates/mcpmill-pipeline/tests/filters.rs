@@ -106,17 +106,13 @@ impl Bench {
     }
 
     async fn respond(&self, sample: &Sample, ended: Ended, result: Option<ToolResult>) -> (Done<Trajectory>, String) {
-        let trajectory = Trajectory {
-            id: TrajectoryId("trj_1".into()),
-            sample_id: sample.id.clone(),
-            messages: sample.messages.clone(),
-            ended,
-            cause: None,
-            policy: PolicyDecision { allowed: true, rule: "default".into() },
-            result: result.map(|r| serde_json::to_string(&r).unwrap()),
-            response_verdict: None,
-            masked: Vec::new(),
-        };
+        let mut messages = sample.messages.clone();
+        messages.extend(result.as_ref().map(|result| answer(sample.messages[1].tool_calls()[0].id.as_str(), result)));
+        let result = result.map(|r| serde_json::to_string(&r).unwrap());
+        self.judge_run(sample, Trajectory { result, ..ran(sample, messages, ended) }).await
+    }
+
+    async fn judge_run(&self, sample: &Sample, trajectory: Trajectory) -> (Done<Trajectory>, String) {
         let samples = HashMap::from([(sample.id.clone(), sample.clone())]);
         let out = Kept::default();
         filter_trajectories(vec![trajectory], &samples, &self.chain, Arc::clone(&self.toolbox), PACE, &self.cx, &out)
@@ -206,6 +202,24 @@ async fn quality_score() {
     assert_eq!((judged.judgement, judged.threshold), (Judgement::Keep, Some(3.0)), "the judge has a threshold of its own");
 }
 
+fn ran(sample: &Sample, messages: Vec<Message>, ended: Ended) -> Trajectory {
+    Trajectory {
+        id: TrajectoryId("trj_1".into()),
+        sample_id: sample.id.clone(),
+        messages,
+        ended,
+        cause: None,
+        policy: PolicyDecision { allowed: true, rule: "default".into() },
+        result: None,
+        response_verdict: None,
+        masked: Vec::new(),
+    }
+}
+
+fn answer(id: &str, result: &ToolResult) -> Message {
+    Message::Tool { tool_call_id: id.into(), name: "read".into(), content: result.text() }
+}
+
 #[tokio::test]
 async fn response_valid() {
     let plain = tool("read", None);
@@ -239,6 +253,33 @@ async fn response_valid() {
     let silent = bench(step, None, false, vec![plain]);
     let (done, reason) = silent.respond(&sample, Ended::Answer, Some(text("fine"))).await;
     assert_eq!((done.outcome.outcome, reason.as_str()), (OutcomeKind::Kept, "unjudged"));
+}
+
+/// Every answer of a conversation is looked at, but for those to calls that are masked.
+#[tokio::test]
+async fn response_valid_looks_at_all_answers() {
+    let plain = tool("read", None);
+    let step = "kind = \"response-valid\"\nprompt = \"response\"\nlongest = 50";
+    let yes = bench(step, Some("{\"why\": \"fits\", \"ok\": true}"), false, vec![plain.clone()]);
+    let sample = good(&plain);
+    let call = |id: &str| Message::call(ToolCall::new(id, sample.messages[1].tool_calls()[0].function.clone()));
+    let failed = ToolResult { is_error: true, ..mcpmill_testkit::text("no such file") };
+    let fine = mcpmill_testkit::text("the error rate fell");
+    let two = |first: &ToolResult, second: &ToolResult| {
+        let messages = vec![sample.messages[0].clone(), call("a"), answer("a", first), call("b"), answer("b", second)];
+        let result = Some(serde_json::to_string(&[first, second]).unwrap());
+        Trajectory { result, ..ran(&sample, messages, Ended::Answer) }
+    };
+    let (done, reason) = yes.judge_run(&sample, two(&fine, &fine)).await;
+    assert_eq!((reason.as_str(), done.verdicts[0].reason.as_str()), ("ok", "ok: fits; fits"));
+    assert_eq!(yes.judge_run(&sample, two(&fine, &failed)).await.1, "hard-error");
+    assert_eq!(yes.judge_run(&sample, two(&failed, &fine)).await.1, "hard-error");
+    let masked = Trajectory { masked: vec![1], ..two(&failed, &fine) };
+    assert_eq!(yes.judge_run(&sample, masked).await.1, "ok");
+    let masked = Trajectory { masked: vec![1, 3], ..two(&failed, &failed) };
+    assert_eq!(yes.judge_run(&sample, masked).await.1, "unjudged", "nothing is left to learn from");
+    let short = Trajectory { result: Some(serde_json::to_string(&[&fine]).unwrap()), ..two(&fine, &fine) };
+    assert_eq!(yes.judge_run(&sample, short).await.1, "unjudged", "an answer without its result cannot be judged");
 }
 
 /// A row whose judge is down must not pass for judged: its stage would be sealed without it.

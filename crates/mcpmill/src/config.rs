@@ -211,6 +211,7 @@ pub struct Filter {
 #[serde(deny_unknown_fields)]
 pub struct Rollout {
     pub max_calls: usize,
+    pub answer: bool,
     pub concurrency: usize,
     pub max_failure_rate: f64,
     pub refuse: Vec<String>,

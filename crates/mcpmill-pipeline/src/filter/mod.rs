@@ -10,6 +10,7 @@ mod tool_invocation;
 
 pub use chain::{Chain, ChainError, Needs, Parts};
 pub use response_valid::RESPONSE_VALID;
+pub(crate) use response_valid::failing;
 
 use std::{collections::HashMap, sync::Arc};
 

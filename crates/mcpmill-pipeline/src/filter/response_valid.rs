@@ -4,15 +4,15 @@
 use async_trait::async_trait;
 use mcpmill_core::{
     naming::alias,
-    record::{Ended, Message, ToolResult, Trajectory, Verdict},
+    record::{Ended, Message, SampleKind, Tool, ToolResult, Trajectory, Verdict},
     schema::Schema,
     text::clipped,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Bench, Case, Filter};
 use crate::{
-    ask::{Meter, Question, ask},
+    ask::{AskFailure, Meter, Question, ask},
     models::{Models, Role},
     prompt::Prompt,
 };
@@ -42,11 +42,20 @@ impl Filter for ResponseValid {
         let Some(trajectory) = case.trajectory else {
             return bench.unjudged("unjudged: there is no trajectory");
         };
-        match structure(trajectory, case, self.longest) {
-            Structure::Bad(kind, why) => bench.drop(format!("{kind}: {why}")),
-            Structure::Broken(why) => bench.unjudged(format!("unjudged: {why}")),
-            Structure::Open(text) => self.ask_judge(&bench, case, &text, meter).await,
+        let answers = match answers(trajectory, case) {
+            Ok(answers) => answers,
+            Err(Structure::Bad(kind, why)) => return bench.drop(format!("{kind}: {why}")),
+            Err(Structure::Broken(why) | Structure::Open(why)) => return bench.unjudged(format!("unjudged: {why}")),
+        };
+        let mut open = Vec::new();
+        for answer in answers {
+            match structure(&answer, self.longest) {
+                Structure::Bad(kind, why) => return bench.drop(format!("{kind}: {why}")),
+                Structure::Broken(why) => return bench.unjudged(format!("unjudged: {why}")),
+                Structure::Open(text) => open.push((answer, text)),
+            }
         }
+        self.ask_judge(&bench, case, &open, meter).await
     }
 }
 
@@ -57,20 +66,61 @@ enum Structure {
     Open(String),
 }
 
-fn structure(trajectory: &Trajectory, case: &Case<'_>, longest: usize) -> Structure {
+/// One answer of a conversation and what it answers.
+struct Answer<'a> {
+    /// What the user asked for, last before it.
+    request: &'a str,
+    tool: &'a Tool,
+    arguments: &'a Map<String, Value>,
+    result: ToolResult,
+}
+
+/// The answers of a conversation in order, but for those to calls that are not to be learned from.
+fn answers<'a>(trajectory: &'a Trajectory, case: &Case<'a>) -> Result<Vec<Answer<'a>>, Structure> {
     let cause = || trajectory.cause.clone().unwrap_or_else(|| "no cause given".into());
     match trajectory.ended {
-        Ended::Limit => return Structure::Bad("timed-out", cause()),
-        Ended::Failed => return Structure::Bad("server-failed", cause()),
-        Ended::Refused => return Structure::Broken("the call was not run".into()),
+        Ended::Limit => return Err(Structure::Bad("timed-out", cause())),
+        Ended::Failed => return Err(Structure::Bad("server-failed", cause())),
+        Ended::Refused => return Err(Structure::Broken("the call was not run".into())),
         Ended::Answer => {}
     }
-    let parsed = trajectory.result.as_deref().map(serde_json::from_str::<ToolResult>);
-    let result = match parsed {
-        Some(Ok(result)) => result,
-        Some(Err(error)) => return Structure::Broken(format!("stored result cannot be read: {error}")),
-        None => return Structure::Broken("no result is stored".into()),
-    };
+    let stored = trajectory.result.as_deref().ok_or_else(|| Structure::Broken("no result is stored".into()))?;
+    let read =
+        if stored.starts_with('[') { serde_json::from_str(stored) } else { serde_json::from_str(stored).map(|one| vec![one]) };
+    let results: Vec<ToolResult> = read.map_err(|e| Structure::Broken(format!("stored result cannot be read: {e}")))?;
+    let answered: Vec<&str> = trajectory.messages.iter().filter_map(answered_call).collect();
+    if answered.len() != results.len() {
+        return Err(Structure::Broken(format!("{} results are stored for {} answers", results.len(), answered.len())));
+    }
+    let learned = answered.into_iter().zip(results).filter_map(|(id, result)| answer(trajectory, case, id, result));
+    let learned: Vec<Answer> = learned.collect();
+    if learned.is_empty() { Err(Structure::Broken("there is no answer to learn from".into())) } else { Ok(learned) }
+}
+
+/// The call a message answers.
+fn answered_call(message: &Message) -> Option<&str> {
+    match message {
+        Message::Tool { tool_call_id, .. } => Some(tool_call_id),
+        _ => None,
+    }
+}
+
+/// An answer with its call; `None` where the call is masked or stands nowhere.
+fn answer<'a>(trajectory: &'a Trajectory, case: &Case<'a>, id: &str, result: ToolResult) -> Option<Answer<'a>> {
+    let calls = |message: &'a Message| message.tool_calls().iter().find(|call| call.id == id);
+    let (at, call) = trajectory.messages.iter().enumerate().find_map(|(at, message)| Some((at, calls(message)?)))?;
+    let masked = u32::try_from(at).is_ok_and(|at| trajectory.masked.contains(&at));
+    let asked = trajectory.messages[..at].iter().rev().find_map(|message| match message {
+        Message::User { content } => Some(content.as_str()),
+        _ => None,
+    });
+    let request = asked.filter(|_| case.sample.kind == SampleKind::MultiTurn).unwrap_or(&case.sample.instruction);
+    let tool = case.called.iter().find(|tool| alias(&tool.name) == call.function.name).copied().unwrap_or(case.tool);
+    (!masked).then_some(Answer { request, tool, arguments: &call.function.arguments, result })
+}
+
+fn structure(answer: &Answer<'_>, longest: usize) -> Structure {
+    let result = &answer.result;
     let text = result.text();
     if result.is_error {
         return Structure::Bad("hard-error", clipped(&text, 200));
@@ -82,13 +132,22 @@ fn structure(trajectory: &Trajectory, case: &Case<'_>, longest: usize) -> Struct
     if text.chars().count() > longest {
         return Structure::Bad("too-long", format!("more than {longest} characters"));
     }
-    if let Some(fault) = breach(case, structured) {
+    if let Some(fault) = breach(answer.tool, structured) {
         return Structure::Bad("schema-breach", fault);
     }
-    if let Some(why) = says_failure(&text).or_else(|| structured.and_then(admits_failure)) {
+    if let Some(why) = admitted(result) {
         return Structure::Bad("soft-error", why);
     }
     Structure::Open(text)
+}
+
+/// What a tool says of its failure, if it failed: by the flag of the protocol, or by the fields of its answer.
+pub(crate) fn failing(result: &ToolResult) -> Option<String> {
+    if result.is_error { Some(clipped(&result.text(), 200)) } else { admitted(result) }
+}
+
+fn admitted(result: &ToolResult) -> Option<String> {
+    says_failure(&result.text()).or_else(|| result.structured_content.as_ref().and_then(admits_failure))
 }
 
 fn is_empty(text: &str, structured: Option<&Value>) -> bool {
@@ -105,8 +164,8 @@ fn is_empty(text: &str, structured: Option<&Value>) -> bool {
 }
 
 /// A declared output schema that the structured answer does not keep.
-fn breach(case: &Case<'_>, structured: Option<&Value>) -> Option<String> {
-    let declared = mcpmill_core::json::of_text(case.tool.output_schema.as_deref()?).ok()?;
+fn breach(tool: &Tool, structured: Option<&Value>) -> Option<String> {
+    let declared = mcpmill_core::json::of_text(tool.output_schema.as_deref()?).ok()?;
     let schema = Schema::compile(&declared).ok()?;
     match structured {
         None => Some("an output schema is declared but no structured content came".into()),
@@ -140,35 +199,50 @@ fn admits_failure(value: &Value) -> Option<String> {
 }
 
 impl ResponseValid {
-    async fn ask_judge(&self, bench: &Bench<'_>, case: &Case<'_>, text: &str, meter: &mut Meter) -> Verdict {
+    /// Asks about every answer, until one is not usable.
+    async fn ask_judge(&self, bench: &Bench<'_>, case: &Case<'_>, open: &[(Answer<'_>, String)], meter: &mut Meter) -> Verdict {
         let models = match &self.models {
             Ok(models) => models,
             Err(why) => return bench.unjudged(format!("unjudged: no model: {why}")),
         };
-        let call = case.sample.messages.iter().flat_map(Message::tool_calls).next();
-        let arguments = call.map(|c| Value::Object(c.function.arguments.clone()).to_string()).unwrap_or_default();
+        let evidence = json!({ "judge": models.role(Role::Judge).model() }).to_string();
+        let mut reasons = Vec::new();
+        for (answer, text) in open {
+            match self.one(models, case, (answer, text), meter).await {
+                Err(failure) => return bench.unjudged(format!("unjudged: {}: {}", failure.reason, failure.cause)),
+                Ok((true, why)) => reasons.push(why),
+                Ok((false, why)) => {
+                    return Verdict { evidence: Some(evidence), ..bench.drop(format!("soft-error: {why}")) };
+                }
+            }
+        }
+        Verdict { evidence: Some(evidence), ..bench.keep(format!("ok: {}", reasons.join("; "))) }
+    }
+
+    async fn one(
+        &self,
+        models: &Models,
+        case: &Case<'_>,
+        (answer, text): (&Answer<'_>, &str),
+        meter: &mut Meter,
+    ) -> Result<(bool, String), AskFailure> {
+        let arguments = Value::Object(answer.arguments.clone());
         let question = Question {
             prompt: &self.prompt,
             inputs: json!({
-                "request": case.sample.instruction,
-                "call": format!("{} {arguments}", alias(&case.tool.name)),
+                "request": answer.request,
+                "call": format!("{} {arguments}", alias(&answer.tool.name)),
                 "response": clipped(text, SHOWN),
             }),
             schema: None,
             row: case.subject,
         };
-        let judged = ask(models.role(Role::Judge), &question, meter, |reply| {
+        ask(models.role(Role::Judge), &question, meter, |reply| {
             let value: Value = serde_json::from_str(reply).map_err(|e| e.to_string())?;
             let ok = value["ok"].as_bool().ok_or("the reply does not say whether it is ok")?;
             Ok((ok, value["why"].as_str().unwrap_or_default().to_owned()))
         })
-        .await;
-        let evidence = json!({ "judge": models.role(Role::Judge).model() }).to_string();
-        match judged {
-            Err(failure) => bench.unjudged(format!("unjudged: {}: {}", failure.reason, failure.cause)),
-            Ok((true, why)) => Verdict { evidence: Some(evidence), ..bench.keep(format!("ok: {why}")) },
-            Ok((false, why)) => Verdict { evidence: Some(evidence), ..bench.drop(format!("soft-error: {why}")) },
-        }
+        .await
     }
 }
 

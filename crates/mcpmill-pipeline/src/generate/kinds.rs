@@ -133,7 +133,7 @@ impl Languages {
 }
 
 /// What a prompt calls a language.
-pub(super) fn name(code: &str) -> Option<&'static str> {
+pub(crate) fn name(code: &str) -> Option<&'static str> {
     NAMES.iter().find(|(known, _)| *known == code).map(|(_, name)| *name)
 }
 

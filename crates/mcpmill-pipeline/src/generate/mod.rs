@@ -10,9 +10,10 @@ mod prompts;
 mod slip;
 mod steps;
 mod turns;
-mod values;
+pub(crate) mod values;
 
 pub use chain::{Chains, Link};
+pub(crate) use kinds::name as language_name;
 pub use kinds::{Kinds, Languages, Profile};
 pub use plan::{Plan, Planned, Seed, Wanted, plan};
 pub use prompts::GeneratePrompts;

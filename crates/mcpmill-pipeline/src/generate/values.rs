@@ -67,7 +67,7 @@ pub(super) fn missing(values: &[Named], request: &str) -> Vec<Named> {
 
 /// Whether `request` holds `value` word for word, white space, case and quotes aside. A number must
 /// stand alone: `4` is not stated by `42`.
-pub(super) fn states(request: &str, value: &str) -> bool {
+pub(crate) fn states(request: &str, value: &str) -> bool {
     let (request, value) = (normal(request), normal(value));
     if value.is_empty() {
         return true;
@@ -92,13 +92,13 @@ pub(super) fn is_unspaced(c: char) -> bool {
 }
 
 /// Whether a text ends as sentences do, in any of the scripts that models write.
-pub(super) fn is_ended(text: &str) -> bool {
+pub(crate) fn is_ended(text: &str) -> bool {
     text.ends_with(['.', '?', '!', '"', '\'', ')', '…', '”', '’', '»', '。', '？', '！', '」', '』', '）', '؟', '।'])
 }
 
 /// The first concrete value of `text` that nothing in `known` states: a number, what stands in quotes, a path, an
 /// address, a date, a name with digits in it. A rewrite must not bring such: it would belong to a parameter.
-pub(super) fn invented(text: &str, known: &[&str]) -> Option<String> {
+pub(crate) fn invented(text: &str, known: &[&str]) -> Option<String> {
     let stated = |value: &str| known.iter().any(|known| states(known, value));
     concrete(text).into_iter().find(|value| !stated(value) && !parts_stated(value, &stated)).map(str::to_owned)
 }
@@ -202,7 +202,7 @@ const PLACEHOLDER_PARTS: [&str; 8] = ["path/to", "/path/", "your_", "your-", "pl
 const PLACEHOLDER_WORDS: [&str; 4] = ["n/a", "tbd", "xxx", "..."];
 
 /// The first placeholder in `text`, `<name>` and `[your name]` among them.
-pub(super) fn placeholder(text: &str) -> Option<String> {
+pub(crate) fn placeholder(text: &str) -> Option<String> {
     let text = text.to_lowercase();
     let part = PLACEHOLDER_PARTS.into_iter().find(|p| text.contains(p)).map(str::to_owned);
     let mut words = text.split(|c: char| c.is_whitespace() || "\"'(),;:".contains(c));
@@ -213,7 +213,7 @@ pub(super) fn placeholder(text: &str) -> Option<String> {
 const ASSISTANT: [&str; 6] = ["i'm sorry, but", "i am sorry, but", "i cannot ", "i can't access", "sure, ", "as an ai"];
 
 /// Whether `text` is an assistant's answer and not a person's words.
-pub(super) fn speaks_as_assistant(text: &str) -> bool {
+pub(crate) fn speaks_as_assistant(text: &str) -> bool {
     let text = text.trim().to_lowercase().replace('’', "'");
     ASSISTANT.iter().any(|start| text.starts_with(start)) || text.contains("as an ai ") || text.contains("as a language model")
 }
@@ -231,7 +231,7 @@ fn bracketed(text: &str) -> Option<String> {
 
 /// Takes out optional arguments that are empty, or that the request does not state: noise that
 /// small models add, and that real servers refuse.
-pub(super) fn prune(arguments: &Map<String, Value>, required: &[String], request: &str) -> Map<String, Value> {
+pub(crate) fn prune(arguments: &Map<String, Value>, required: &[String], request: &str) -> Map<String, Value> {
     let keep = |name: &String, value: &Value| required.contains(name) || is_stated(value, request);
     arguments.iter().filter(|(name, value)| keep(name, value)).map(|(n, v)| (n.clone(), v.clone())).collect()
 }

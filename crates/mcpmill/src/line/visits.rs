@@ -10,7 +10,7 @@ use mcpmill_core::{
 use mcpmill_pipeline::{
     harvest::{HarvestSettings, harvest},
     policy::Policy,
-    rollout::{RolloutSettings, Servers, rollout},
+    rollout::{RolloutPrompts, RolloutSettings, Servers, Writer, is_written_live, rollout},
     twins::twins,
 };
 use mcpmill_store::{parquet_file::write_all, run_dir::StageInfo};
@@ -143,22 +143,37 @@ impl Line {
             Failure::usage(format!("failed to read `rollout.refuse`: the pattern `{bad}` has no `/`"))
                 .hint("patterns are `server/tool`, `*` for any text")
         })?;
-        let knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
+        let mut knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
+        // Who writes turns is asked for only where turns are written: other runs need no model here.
+        let written = section.answer || samples.iter().any(|sample| is_written_live(sample.kind));
+        let prompts = written.then(|| RolloutPrompts::read(|id| self.declarations.prompt(id))).transpose()?;
+        let mut files = vec!["marketplaces/worlds/".to_owned(), "marketplaces/locks/".to_owned()];
+        if let Some(prompts) = &prompts {
+            knobs["answer"] = json!(section.answer);
+            knobs["models"] = json!(self.model_names(&prompts.roles())?);
+            files.extend(prompts.all().map(|prompt| format!("prompts/{}.md", prompt.id)));
+        }
         let knobs = self.with_policies(knobs, &networked)?;
         let settings = RolloutSettings {
             max_calls: section.max_calls,
+            answer: section.answer,
             policy,
             worlds: Arc::new(self.declarations.worlds()?),
             networked: Arc::new(networked),
             pace: Pace { concurrency: section.concurrency, max_failure_rate: section.max_failure_rate },
         };
         let inputs = [self.path_of::<Sample>(Stage::FilterSamples), self.path_of::<ServerRecord>(Stage::Discover)];
-        let print = self.fingerprint(Stage::Rollout, &knobs, &["marketplaces/worlds/", "marketplaces/locks/"], &inputs)?;
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let print = self.fingerprint(Stage::Rollout, &knobs, &files, &inputs)?;
         self.stage::<Trajectory, _>(Stage::Rollout.folder(), &print, false, async |cx, out| {
             let connector = self.edges.connector(&self.declarations, true).await?;
             let by_id = servers.into_iter().map(|s| (s.id.clone(), s)).collect();
             let servers = Servers { by_id, toolbox: self.toolbox()?, connector };
-            rollout(samples, &settings, &servers, cx, out).await.map_err(Failure::from)
+            let writer = match prompts {
+                Some(prompts) => Some(Writer { models: self.models(&prompts.roles()).await?, prompts }),
+                None => None,
+            };
+            Box::pin(rollout(samples, &settings, &servers, writer.as_ref(), cx, out)).await.map_err(Failure::from)
         })
         .await
     }

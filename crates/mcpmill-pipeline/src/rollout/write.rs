@@ -1,0 +1,248 @@
+//! Turns that are written while a conversation is run: the next call, the text of the answers, the next request.
+//! Code holds each of them to what was said and answered so far.
+
+use mcpmill_core::{
+    record::{Message, Sample, Tool},
+    schema::{Schema, required},
+    text::clipped,
+};
+use serde_json::{Map, Value, json};
+
+use super::RolloutPrompts;
+use crate::{
+    ask::{AskFailure, Meter, Question, ask},
+    card::card,
+    generate::{
+        language_name,
+        values::{invented, is_ended, placeholder, prune, speaks_as_assistant, states},
+    },
+    models::Models,
+    prompt::Prompt,
+};
+
+/// Characters of one answer that a model is shown.
+const SHOWN: usize = 1500;
+/// Characters of one answer that values are looked for in.
+const READ: usize = 100_000;
+/// Texts longer than this need not be copied from what was said word for word.
+const COPIED: usize = 120;
+
+/// Writes turns, with the models of the prompts' roles.
+pub struct Writer {
+    /// The prompts.
+    pub prompts: RolloutPrompts,
+    /// The models.
+    pub models: Models,
+}
+
+impl Writer {
+    /// The arguments of the next call, which is one of `tool`: what the user and the answers said, and nothing else.
+    pub(super) async fn next(
+        &self,
+        sample: &Sample,
+        messages: &[Message],
+        tool: &Tool,
+        meter: &mut Meter,
+    ) -> Result<Map<String, Value>, AskFailure> {
+        let schema = tool.schema();
+        let checker = Schema::compile(&schema).map_err(|e| cannot("next", e.to_string()))?;
+        let (known, handed) = planned(sample, tool);
+        let mut inputs = json!({"card": card(tool), "turns": turns(messages)});
+        if !known.is_empty() {
+            inputs["known"] = json!(Value::Object(known.clone()).to_string());
+        }
+        let said = said(messages);
+        let accept = |reply: &str| {
+            let mut arguments = object(reply)?;
+            arguments.extend(known.clone());
+            let arguments = prune(&arguments, &required(&schema), &said.join("\n"));
+            if let Some(fault) = checker.faults(&Value::Object(arguments.clone()), 1).into_iter().next() {
+                return Err(fault);
+            }
+            match from_nowhere(&arguments, &schema, handed.as_deref(), &said) {
+                Some(value) => Err(format!("`{value}` was not said and not answered")),
+                None => Ok(arguments),
+            }
+        };
+        self.ask(&self.prompts.next, sample, (messages, inputs, Some(schema.clone())), meter, accept).await
+    }
+
+    /// What the assistant says about the answers. It states nothing concrete that they and the user did not.
+    pub(super) async fn answer(&self, sample: &Sample, messages: &[Message], meter: &mut Meter) -> Result<String, AskFailure> {
+        let inputs = foreign(json!({"turns": turns(messages)}), sample);
+        let said = said(messages);
+        let accept = |reply: &str| {
+            let text = text_of(reply, "answer")?;
+            let known: Vec<&str> = said.iter().map(String::as_str).collect();
+            match invented(&text, &known) {
+                Some(new) => Err(format!("`{new}` is in no answer")),
+                None => Ok(text),
+            }
+        };
+        self.ask(&self.prompts.answer, sample, (messages, inputs, None), meter, accept).await
+    }
+
+    /// What the user asks next, for `tool` to fulfil with what was seen.
+    pub(super) async fn user(
+        &self,
+        sample: &Sample,
+        messages: &[Message],
+        tool: &Tool,
+        meter: &mut Meter,
+    ) -> Result<String, AskFailure> {
+        let inputs = foreign(json!({"card": card(tool), "turns": turns(messages)}), sample);
+        let said = said(messages);
+        let accept = |reply: &str| {
+            let text = text_of(reply, "request")?;
+            let known: Vec<&str> = said.iter().map(String::as_str).collect();
+            if speaks_as_assistant(&text) {
+                return Err("the request is an assistant's answer".into());
+            }
+            if tool.name.contains(['_', '-']) && states(&text, &tool.name) {
+                return Err("the request names the tool".into());
+            }
+            if messages.iter().any(|m| matches!(m, Message::User { content } if *content == text)) {
+                return Err("the request was made before".into());
+            }
+            match invented(&text, &known) {
+                Some(new) => Err(format!("`{new}` was not seen before")),
+                None => Ok(text),
+            }
+        };
+        self.ask(&self.prompts.user, sample, (messages, inputs, None), meter, accept).await
+    }
+
+    /// Asks; the seed belongs to the sample and the place in the conversation.
+    async fn ask<T>(
+        &self,
+        prompt: &Prompt,
+        sample: &Sample,
+        (messages, inputs, schema): (&[Message], Value, Option<Value>),
+        meter: &mut Meter,
+        accept: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, AskFailure> {
+        let row = format!("{}#{}", sample.id, messages.len());
+        let question = Question { prompt, inputs, schema, row: &row };
+        ask(self.models.role(prompt.role), &question, meter, accept).await
+    }
+}
+
+fn cannot(step: &str, cause: String) -> AskFailure {
+    AskFailure { reason: format!("{step}: unusable-schema"), cause, raw: None, answered: true, waits: false }
+}
+
+/// What generate planned for a later call: arguments that the user stated, and the parameter that an answer brings.
+fn planned(sample: &Sample, tool: &Tool) -> (Map<String, Value>, Option<String>) {
+    let notes = sample.lineage.iter().filter(|revision| revision.step == "later");
+    let plan = notes.filter_map(|revision| serde_json::from_str::<Value>(&revision.text).ok());
+    let own = plan.filter(|plan| plan["tool"] == tool.id.as_str()).last().unwrap_or_default();
+    let known = own["arguments"].as_object().cloned().unwrap_or_default();
+    (known, own["from_answer"].as_str().map(str::to_owned))
+}
+
+/// The inputs with the language where it is not the one prompts are written in.
+fn foreign(mut inputs: Value, sample: &Sample) -> Value {
+    if let Some(name) = language_name(&sample.language).filter(|_| sample.language != "en") {
+        inputs["language"] = json!(name);
+    }
+    inputs
+}
+
+/// The conversation as a prompt shows it: who speaks, the text, and whether it comes from outside.
+fn turns(messages: &[Message]) -> Vec<Value> {
+    let turn = |who: String, text: String, outside: bool| json!({"who": who, "text": text, "outside": outside});
+    let of = |message: &Message| match message {
+        Message::System { .. } => Vec::new(),
+        Message::User { content } => vec![turn("User".into(), content.clone(), false)],
+        Message::Assistant { content, tool_calls } => {
+            let text = content.iter().map(|text| turn("Assistant".into(), text.clone(), false));
+            let call = |call: &mcpmill_core::record::ToolCall| {
+                let arguments = Value::Object(call.function.arguments.clone()).to_string();
+                turn("Assistant calls".into(), format!("{} {arguments}", call.function.name), false)
+            };
+            text.chain(tool_calls.iter().map(call)).collect()
+        }
+        Message::Tool { name, content, .. } => vec![turn(format!("Answer of {name}"), shown(content), true)],
+    };
+    messages.iter().flat_map(of).collect()
+}
+
+fn shown(content: &str) -> String {
+    let cut = clipped(content, SHOWN);
+    if cut.len() < content.len() { format!("{cut}\n(cut after {SHOWN} characters)") } else { cut }
+}
+
+/// All that was said by the user or answered by a tool, the arguments of calls too.
+fn said(messages: &[Message]) -> Vec<String> {
+    let of = |message: &Message| match message {
+        Message::User { content } => Some(content.clone()),
+        Message::Tool { content, .. } => Some(clipped(content, READ)),
+        Message::System { .. } | Message::Assistant { .. } => None,
+    };
+    messages.iter().filter_map(of).collect()
+}
+
+/// A value that nobody said: what `handed` names must be in there word for word, other short values too or hold
+/// nothing concrete, long ones must not make anything up.
+fn from_nowhere(arguments: &Map<String, Value>, schema: &Value, handed: Option<&str>, said: &[String]) -> Option<String> {
+    arguments.iter().find_map(|(name, value)| {
+        let listed = !schema["properties"][name]["enum"].is_null();
+        if listed { None } else { unsaid(value, handed == Some(name.as_str()), said) }
+    })
+}
+
+fn unsaid(value: &Value, handed: bool, said: &[String]) -> Option<String> {
+    let stated = |text: &str| said.iter().any(|said| states(said, text));
+    match value {
+        Value::Number(number) => (!stated(&number.to_string())).then(|| number.to_string()),
+        Value::String(text) if stated(text) => None,
+        Value::String(text) if handed && text.chars().count() <= COPIED => Some(text.clone()),
+        Value::String(text) => {
+            let known: Vec<&str> = said.iter().map(String::as_str).collect();
+            placeholder(text).or_else(|| invented(text, &known))
+        }
+        Value::Array(items) => items.iter().find_map(|item| unsaid(item, handed, said)),
+        Value::Object(map) => map.values().find_map(|value| unsaid(value, handed, said)),
+        Value::Null | Value::Bool(_) => None,
+    }
+}
+
+fn object(reply: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(reply).map_err(|e| e.to_string())
+}
+
+fn text_of(reply: &str, field: &str) -> Result<String, String> {
+    let text = object(reply)?.get(field).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+    if !is_ended(&text) {
+        return Err("the text is cut off".into());
+    }
+    placeholder(&text).map_or(Ok(text), |word| Err(format!("the text holds `{word}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nowhere(arguments: &Value, handed: Option<&str>) -> Option<String> {
+        let said = vec!["Put the label billing on it.".to_owned(), r#"[{"ticket": 4821, "title": "Double invoice"}]"#.to_owned()];
+        let schema = json!({"properties": {"mode": {"enum": ["fast"]}}});
+        from_nowhere(arguments.as_object().unwrap(), &schema, handed, &said)
+    }
+
+    #[test]
+    fn values_come_from_somebody() {
+        assert_eq!(nowhere(&json!({"ticket": 4821, "labels": ["billing"], "mode": "fast", "deep": true}), Some("ticket")), None);
+        assert_eq!(nowhere(&json!({"ticket": 482}), None), Some("482".into()));
+        assert_eq!(nowhere(&json!({"title": "Some invoice"}), Some("title")), Some("Some invoice".into()));
+        assert_eq!(nowhere(&json!({"note": "Some invoice"}), None), None);
+        assert_eq!(nowhere(&json!({"note": "see INV-77"}), None), Some("INV-77".into()));
+        assert_eq!(nowhere(&json!({"note": "<the note>"}), None), Some("the note".into()));
+    }
+
+    #[test]
+    fn a_long_answer_is_cut_and_that_is_told() {
+        let long = "x".repeat(SHOWN + 1);
+        assert!(shown(&long).ends_with("(cut after 1500 characters)"));
+        assert_eq!(shown("short"), "short");
+    }
+}
