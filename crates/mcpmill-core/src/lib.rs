@@ -4,6 +4,7 @@
 //! written against it; the binary hands them real edges, tests hand them scripted ones.
 
 pub mod account;
+pub mod agent;
 pub mod canonical;
 pub mod drive;
 pub mod edge;

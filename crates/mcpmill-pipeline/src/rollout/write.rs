@@ -134,8 +134,8 @@ fn cannot(step: &str, cause: String) -> AskFailure {
 /// What generate planned for a later call: arguments that the user stated, and the parameter that an answer brings.
 fn planned(sample: &Sample, tool: &Tool) -> (Map<String, Value>, Option<String>) {
     let notes = sample.lineage.iter().filter(|revision| revision.step == "later");
-    let plan = notes.filter_map(|revision| serde_json::from_str::<Value>(&revision.text).ok());
-    let own = plan.filter(|plan| plan["tool"] == tool.id.as_str()).last().unwrap_or_default();
+    let mut plans = notes.filter_map(|revision| serde_json::from_str::<Value>(&revision.text).ok());
+    let own = plans.rfind(|plan| plan["tool"] == tool.id.as_str()).unwrap_or_default();
     let known = own["arguments"].as_object().cloned().unwrap_or_default();
     (known, own["from_answer"].as_str().map(str::to_owned))
 }
