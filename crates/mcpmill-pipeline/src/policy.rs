@@ -1,6 +1,12 @@
 //! Which calls may run live. A list in the config decides, not the server's own hints.
 
-use mcpmill_core::record::PolicyDecision;
+use mcpmill_core::{
+    json::of_text,
+    record::{PolicyDecision, Tool},
+};
+use serde_json::Value;
+
+use crate::generate::words;
 
 /// Calls that are refused: patterns `server/tool` in which `*` stands for any text.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +34,30 @@ impl Policy {
             None => PolicyDecision { allowed: true, rule: "default".into() },
         }
     }
+}
+
+/// What a tool that only reads begins its name with.
+const READS: [&str; 14] = [
+    "list", "get", "search", "show", "describe", "read", "find", "fetch", "count", "view", "browse", "query", "lookup", "status",
+];
+/// What gives away a tool that changes something, wherever it stands in the name.
+const WRITES: [&str; 32] = [
+    "create", "delete", "remove", "write", "update", "set", "add", "insert", "drop", "move", "rename", "edit", "put", "post",
+    "send", "run", "execute", "exec", "start", "stop", "kill", "reset", "clear", "import", "install", "push", "commit", "close",
+    "open", "save", "upload", "patch",
+];
+
+/// Whether a tool can be taken to change nothing. What it says of itself counts where it says that it writes; that it
+/// only reads it may say, or its name: by its first word, with none in it that changes things.
+pub fn reads_only(tool: &Tool) -> bool {
+    let hints = tool.annotations.as_deref().and_then(|text| of_text(text).ok()).unwrap_or_default();
+    let words = words(&tool.name);
+    if hints["readOnlyHint"] == Value::Bool(false) || hints["destructiveHint"] == Value::Bool(true) {
+        return false;
+    }
+    let writes = words.iter().any(|word| WRITES.contains(&word.as_str()));
+    let says = hints["readOnlyHint"] == Value::Bool(true) || words.first().is_some_and(|word| READS.contains(&word.as_str()));
+    says && !writes
 }
 
 /// Whether `text` is what `pattern` says, `*` standing for any text.
@@ -62,6 +92,25 @@ mod tests {
             ("*", "", true),
         ] {
             assert_eq!(matches(pattern, text), want, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn what_only_reads_is_told_by_hint_or_name_and_never_against_a_hint() {
+        for (name, hints, want) in [
+            ("list_files", None, true),
+            ("listFiles", None, true),
+            ("get-schema", None, true),
+            ("search_and_delete", None, false),
+            ("list_files", Some(r#"{"readOnlyHint": false}"#), false),
+            ("list_files", Some(r#"{"destructiveHint": true}"#), false),
+            ("tables", None, false),
+            ("tables", Some(r#"{"readOnlyHint": true}"#), true),
+            ("delete_all", Some(r#"{"readOnlyHint": true}"#), false),
+            ("gettysburg", None, false),
+        ] {
+            let tool = crate::card::tests::tool(name, "d", serde_json::json!({"type": "object"}));
+            assert_eq!(reads_only(&Tool { annotations: hints.map(str::to_owned), ..tool }), want, "{name} {hints:?}");
         }
     }
 

@@ -123,6 +123,8 @@ pub struct Generate {
     pub profile: ProfileChoice,
     pub evolve: bool,
     pub evolve_depth: usize,
+    pub look: bool,
+    pub look_calls: usize,
     pub concurrency: usize,
     pub max_failure_rate: f64,
     /// Shares of the kinds of conversation.

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod described;
+mod look;
 mod put_off;
 mod surroundings;
 mod visits;
@@ -220,7 +221,8 @@ impl Line {
 
     async fn generate(&self) -> Result<StageInfo, Failure> {
         let tools = self.input::<Tool>(Stage::Harvest)?;
-        let servers = self.servers(&self.policies()?)?;
+        let policies = self.policies()?;
+        let servers = self.servers(&policies)?;
         let prompts = self.generate_prompts()?;
         let local = model_of(&self.config, Role::Generator)?.local;
         let section = &self.config.generate;
@@ -247,18 +249,23 @@ impl Line {
             },
             at_hand: Arc::new(at_hand(&servers, &self.declarations.worlds()?)),
         };
-        let knobs = json!({
+        let mut knobs = json!({
             "samples": settings.samples, "per_tool": settings.per_tool, "per_call": settings.per_call, "profile": settings.profile,
             "evolve_depth": settings.evolve_depth, "kinds": settings.kinds, "languages": settings.languages, "models": self.model_names(&prompts.roles())?,
         });
         let files: Vec<String> = prompts.all().iter().map(|p| format!("prompts/{}.md", p.id)).collect();
         let mut files: Vec<&str> = files.iter().map(String::as_str).collect();
         files.push("marketplaces/worlds/");
+        if section.look {
+            knobs["look"] = self.look_knobs(&policies.networked(&servers))?;
+            files.push("marketplaces/locks/");
+        }
         let inputs = [self.path_of::<Tool>(Stage::Harvest), self.path_of::<ServerRecord>(Stage::Discover)];
         let print = self.fingerprint(Stage::Generate, &knobs, &files, &inputs)?;
         let work = async |cx: &Context, out: &dyn Sink<Sample>| {
             self.estimate().await?;
             let models = self.models(&prompts.roles()).await?;
+            let settings = Box::pin(self.looked(&tools, &servers, &policies, settings, cx)).await?;
             Box::pin(generate(tools, &settings, &prompts, &models, cx, out)).await.map_err(Failure::from)
         };
         let info = Box::pin(self.stage::<Sample, _>(Stage::Generate.folder(), &print, false, work)).await?;

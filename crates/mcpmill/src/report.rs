@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use mcpmill_core::record::{ExportRow, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Verdict};
+use mcpmill_pipeline::filter::RESPONSE_VALID;
 use mcpmill_store::{artifact::Table, parquet_file::Rows, run_dir::stage_info};
 use serde_json::{Map, Value, json};
 
@@ -69,14 +70,27 @@ fn numbers(stage: Stage, folder: &Path) -> Result<Value, Failure> {
             "tools": distinct(&count(folder, |s: &Sample| s.tool_ids.first().map(ToString::to_string).unwrap_or_default())?),
             "last_steps": count(folder, |s: &Sample| s.lineage.iter().rev().map(|r| r.step.as_str()).find(|s| *s != "call" && *s != "prune" && !s.starts_with("repair:")).unwrap_or_default().to_owned())?,
         }),
-        Stage::FilterSamples | Stage::FilterTrajectories => {
-            json!({ "verdicts": count(folder, |v: &Verdict| format!("{}: {}", v.filter, json!(v.judgement).as_str().unwrap_or_default()))? })
+        Stage::FilterSamples => json!({ "verdicts": verdicts(folder)? }),
+        Stage::FilterTrajectories => {
+            let verdicts = verdicts(folder)?;
+            json!({ "executable": executable(&verdicts), "verdicts": verdicts })
         }
         Stage::Rollout => {
             json!({ "ended": count(folder, |t: &Trajectory| json!(t.ended).as_str().unwrap_or_default().to_owned())? })
         }
         Stage::Export => Value::Null,
     })
+}
+
+fn verdicts(folder: &Path) -> Result<Value, Failure> {
+    count(folder, |v: &Verdict| format!("{}: {}", v.filter, json!(v.judgement).as_str().unwrap_or_default()))
+}
+
+/// How many conversations that were run brought answers to learn from.
+fn executable(verdicts: &Value) -> Value {
+    let number = |judgement: &str| verdicts[format!("{RESPONSE_VALID}: {judgement}")].as_u64().unwrap_or_default();
+    let ok = number("keep");
+    json!({ "ok": ok, "run": ok + number("drop") + number("unjudged") })
 }
 
 fn distinct(counts: &Value) -> usize {

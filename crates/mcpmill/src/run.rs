@@ -235,11 +235,17 @@ fn fingerprint(setup: &Setup) -> Result<String, Failure> {
         "marketplaces": config.discover.marketplaces,
         "harvest": [config.harvest.max_pages, config.harvest.max_tools],
         "generate": [json!(generate.samples), json!(generate.per_tool), json!(generate.per_call), json!(generate.profile), json!(generate.evolve)],
-        "rollout": { "max_calls": config.rollout.max_calls, "refuse": config.rollout.refuse, "answer": config.rollout.answer },
+        "rollout": { "max_calls": config.rollout.max_calls, "refuse": config.rollout.refuse },
         "datasets": config.export.datasets,
         "models": models,
         "embedder": embedder_name(config)?,
     });
+    if generate.look {
+        parts["look"] = json!(generate.look_calls);
+    }
+    if config.rollout.answer {
+        parts["answer"] = true.into();
+    }
     if !config.harvest.servers.is_empty() {
         parts["servers"] = json!(config.harvest.servers);
     }

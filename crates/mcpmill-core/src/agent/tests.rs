@@ -156,11 +156,13 @@ fn limits() -> AgentLimits {
 
 /// What the tools said, in order.
 fn told(said: &Conversation) -> Vec<&str> {
-    let told = |message| match message {
-        Message::Tool { content, .. } => Some(content.as_str()),
-        _ => None,
-    };
-    said.messages.iter().filter_map(told as fn(&Message) -> Option<&str>).collect()
+    let mut told = Vec::new();
+    for message in &said.messages {
+        if let Message::Tool { content, .. } = message {
+            told.push(content.as_str());
+        }
+    }
+    told
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::card::property_names;
 const MOST_SAID: usize = 4;
 
 /// The words of a name, in lower case and in the singular: `issueIds` is `issue`, `id`.
-pub(super) fn words(name: &str) -> Vec<String> {
+pub(crate) fn words(name: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let mut fresh = true;
     let mut low = false;

@@ -5,6 +5,7 @@ pub mod diversity;
 mod evolve;
 mod forms;
 mod kinds;
+pub mod look;
 mod plan;
 mod prompts;
 mod slip;
@@ -13,6 +14,7 @@ mod turns;
 pub(crate) mod values;
 
 pub use chain::{Chains, Link};
+pub(crate) use forms::words;
 pub(crate) use kinds::name as language_name;
 pub use kinds::{Kinds, Languages, Profile};
 pub use plan::{Plan, Planned, Seed, Wanted, plan};

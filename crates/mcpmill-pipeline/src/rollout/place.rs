@@ -18,7 +18,7 @@ use crate::harvest::given;
 /// What came of a call: the recorded exchange.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Called {
+pub(crate) enum Called {
     /// The tool answered.
     Answer(ToolResult),
     /// The server did not start.
@@ -29,7 +29,7 @@ pub(super) enum Called {
 
 /// A call brought nothing that could be recorded.
 #[derive(Debug, Error)]
-pub(super) enum CallFailure {
+pub(crate) enum CallFailure {
     /// The call cannot be made in a world like the recorded one.
     #[error("`{0}` answered otherwise than before")]
     Differs(String),
@@ -57,26 +57,33 @@ struct Made {
 }
 
 /// Which conversation calls belong to, where it makes several: its id, and how often it was begun anew.
-pub(super) struct Thread<'a> {
-    pub(super) id: &'a str,
-    pub(super) begun: u32,
+pub(crate) struct Thread<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) begun: u32,
 }
 
 /// A server of a conversation.
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     server: &'a ServerRecord,
     world: WorldSpec,
     made: Vec<Made>,
+    /// Whether calls only read, so that none depends on those before it.
+    reading: bool,
     runner: Option<Box<dyn ToolRunner>>,
 }
 
 impl<'a> Place<'a> {
-    pub(super) fn new(server: &'a ServerRecord, world: WorldSpec) -> Self {
-        Self { server, world, made: Vec::new(), runner: None }
+    pub(crate) fn new(server: &'a ServerRecord, world: WorldSpec) -> Self {
+        Self { server, world, made: Vec::new(), reading: false, runner: None }
+    }
+
+    /// A server that is only read from: a new world of it needs no calls to be repeated.
+    pub(crate) fn reading(server: &'a ServerRecord, world: WorldSpec) -> Self {
+        Self { reading: true, ..Self::new(server, world) }
     }
 
     /// Makes a call, or takes it from the store; says too whether it was made live.
-    pub(super) async fn call(
+    pub(crate) async fn call(
         &mut self,
         connector: &dyn Connector,
         recorder: &Recorder,
@@ -92,7 +99,9 @@ impl<'a> Place<'a> {
             error => CallFailure::Store(error.to_string()),
         })?;
         let called: Called = serde_json::from_value(recorded.reply.clone()).map_err(|e| CallFailure::Store(e.to_string()))?;
-        self.made.push(Made { tool: tool.to_owned(), arguments: arguments.clone(), called: recorded.reply });
+        if !self.reading {
+            self.made.push(Made { tool: tool.to_owned(), arguments: arguments.clone(), called: recorded.reply });
+        }
         Ok((called, recorded.live))
     }
 
@@ -143,7 +152,7 @@ impl<'a> Place<'a> {
     }
 
     /// Ends the server, if it was started.
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         if let Some(runner) = self.runner {
             runner.close().await;
         }

@@ -41,7 +41,7 @@ impl Line {
 
     /// What of the policies and of `[harvest]` decides which servers can be started and as what, beside a stage's own
     /// settings; nothing by default. A credential that is set later makes another harvest, which its server waits for.
-    fn with_policies(&self, mut knobs: Value, networked: &BTreeSet<ServerId>) -> Result<Value, Failure> {
+    pub(super) fn with_policies(&self, mut knobs: Value, networked: &BTreeSet<ServerId>) -> Result<Value, Failure> {
         let section = &self.config.harvest;
         if section.remote {
             knobs["remote"] = true.into();
@@ -133,16 +133,21 @@ impl Line {
         Ok(())
     }
 
+    /// Which calls may run live.
+    pub(super) fn call_policy(&self) -> Result<Policy, Failure> {
+        Policy::new(self.config.rollout.refuse.clone()).map_err(|bad| {
+            Failure::usage(format!("failed to read `rollout.refuse`: the pattern `{bad}` has no `/`"))
+                .hint("patterns are `server/tool`, `*` for any text")
+        })
+    }
+
     pub(super) async fn rollout(&self) -> Result<StageInfo, Failure> {
         let samples = self.input::<Sample>(Stage::FilterSamples)?;
         let policies = self.policies()?;
         let servers = self.servers(&policies)?;
         let networked = policies.networked(&servers);
         let section = &self.config.rollout;
-        let policy = Policy::new(section.refuse.clone()).map_err(|bad| {
-            Failure::usage(format!("failed to read `rollout.refuse`: the pattern `{bad}` has no `/`"))
-                .hint("patterns are `server/tool`, `*` for any text")
-        })?;
+        let policy = self.call_policy()?;
         let mut knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
         // Who writes turns is asked for only where turns are written: other runs need no model here.
         let written = section.answer || samples.iter().any(|sample| is_written_live(sample.kind));
