@@ -169,7 +169,7 @@ fn turns(messages: &[Message]) -> Vec<Value> {
 
 fn shown(content: &str) -> String {
     let cut = clipped(content, SHOWN);
-    if cut.len() < content.len() { format!("{cut}\n(cut after {SHOWN} characters)") } else { cut }
+    if cut != content { format!("{cut}\n(cut after {SHOWN} characters)") } else { cut }
 }
 
 /// All that was said by the user or answered by a tool, the arguments of calls too.
