@@ -21,6 +21,7 @@ use mcpmill_core::{
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
+    generate::look::{LookSettings, look},
     models::Models,
     policy::Policy,
     prompt::Prompt,
@@ -163,4 +164,22 @@ async fn a_chain_and_a_recovery_on_a_real_server() {
     let none = memory.sample(SampleKind::Recover, "Note that the Ghent store opens at 9.", &calls, &["add_observations"]);
     let done = memory.run(none, Scripted::new(|_| None), Mode::Reuse).await;
     assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Dropped, "did-not-fail"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_real_server_finds_what_is_in_its_world() {
+    let memory = Memory::new().await;
+    let settings = LookSettings {
+        max_calls: 2,
+        policy: Policy::default(),
+        worlds: Arc::new([("memory".to_owned(), memory.world.clone())].into()),
+        networked: Arc::default(),
+    };
+    let recorder = Arc::new(Recorder::new(memory.store.clone(), Mode::Reuse));
+    let cx = Context { recorder, ..context("3-generate") };
+    let servers = [memory.server.clone()];
+    let found = look(&memory.tools, &servers, &settings, memory.connector.as_ref(), &cx).await;
+    let names = &found[&memory.server.id];
+    assert!(["Nadia", "Oskar", "Ghent store"].iter().all(|name| names.iter().any(|found| found == name)), "{names:?}");
+    assert_eq!(fs::read_dir(memory.scratch.path().join("worlds")).unwrap().count(), 0, "the world is gone");
 }

@@ -99,14 +99,17 @@ fn stage(what: &str) -> Option<String> {
              says; no value is lost, none made up), call (bound to the schema). Conversations of other kinds have a prompt each:\n\
              parallel, chain, multi-turn, no-tool, ask, recover. Their shares are `[generate.kinds]`; the kind is in the row.\n\
              Prompts: prompts/{instruct,slots,weave,context,evolve,breadth,call}.md and those of the kinds. Every revision is in\n\
-             the row's lineage; how much the rows differ is in stage.json."
+             the row's lineage; how much the rows differ is in stage.json. With `generate.look` the planned servers are asked\n\
+             first what there is, and prompts are told the names."
         }
         Stage::FilterSamples => {
             "runs samples through filters/function-call.toml; every row gets a verdict from every step it meets."
         }
         Stage::Rollout => {
-            "runs the calls of surviving samples on the live servers, each in a fresh disposable folder in the cage. Calls that\n\
-             `rollout.refuse` names are not run; the decision is stored with the row. The answer is kept verbatim."
+            "runs surviving conversations on the live servers, each with a fresh disposable folder in the cage a server. Calls\n\
+             that `rollout.refuse` names are not run; the decision is stored with the row. Answers are kept verbatim. The later\n\
+             turns of chain and multi-turn are written meanwhile, by prompts/{next,answer,user}.md, and hold nothing that was\n\
+             neither said nor answered. A call that fails before it is mended, or at the end, is masked."
         }
         Stage::FilterTrajectories => {
             "runs trajectories through filters/trajectory.toml: ok, empty, soft-error, hard-error, schema-breach, timed-out."
