@@ -308,6 +308,7 @@ impl Line {
         };
         let info = self.stage(Stage::FilterTrajectories.folder(), &print, true, work).await?;
         self.tell_unjudged(Stage::FilterTrajectories)?;
+        self.tell_executable()?;
         Ok(info)
     }
 

@@ -8,22 +8,38 @@ use std::{
 use mcpmill_core::{
     drive::Context,
     id::ServerId,
-    record::{ServerRecord, Tool},
+    record::{Judgement, ServerRecord, Tool, Verdict},
 };
-use mcpmill_pipeline::generate::{
-    GenerateSettings, Wanted,
-    look::{LookSettings, at_hand, look, planned_servers},
+use mcpmill_pipeline::{
+    filter::RESPONSE_VALID,
+    generate::{
+        GenerateSettings, Wanted,
+        look::{LookSettings, at_hand, look, planned_servers},
+    },
 };
 use serde_json::{Value, json};
 
 use super::Line;
-use crate::{error::Failure, policies::Policies};
+use crate::{error::Failure, policies::Policies, stage::Stage};
 
 impl Line {
     /// What of the settings decides what a look finds.
     pub(super) fn look_knobs(&self, networked: &BTreeSet<ServerId>) -> Result<Value, Failure> {
         let knobs = json!({ "calls": self.config.generate.look_calls, "refuse": self.config.rollout.refuse });
         self.with_policies(knobs, networked)
+    }
+
+    /// Says how many conversations that were run brought answers to learn from: the number that a look is to raise.
+    pub(super) fn tell_executable(&self) -> Result<(), Failure> {
+        let verdicts = self.input::<Verdict>(Stage::FilterTrajectories)?;
+        let judged: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.filter == RESPONSE_VALID).collect();
+        let ok = judged.iter().filter(|verdict| verdict.judgement == Judgement::Keep).count();
+        if !judged.is_empty() {
+            let looked = if self.config.generate.look { "with" } else { "without" };
+            let run = judged.len();
+            self.events.note(format!("{ok} of {run} conversations that were run brought usable answers ({looked} a look first)"));
+        }
+        Ok(())
     }
 
     /// The settings with what was found on the servers of the plan; as they are where no look is wanted.
