@@ -48,10 +48,12 @@ const WRITES: [&str; 32] = [
 ];
 
 /// Whether a tool can be taken to change nothing. What it says of itself counts where it says that it writes; that it
-/// only reads it may say, or its name: by its first word, with none in it that changes things.
-pub fn reads_only(tool: &Tool) -> bool {
+/// only reads it may say, or its name: by its first word, with none in it that changes things. A name may begin with
+/// that of its server.
+pub fn reads_only(tool: &Tool, server: &str) -> bool {
     let hints = tool.annotations.as_deref().and_then(|text| of_text(text).ok()).unwrap_or_default();
-    let words = words(&tool.name);
+    let of_server = words(server);
+    let words: Vec<String> = words(&tool.name).into_iter().skip_while(|word| word == "mcp" || of_server.contains(word)).collect();
     if hints["readOnlyHint"] == Value::Bool(false) || hints["destructiveHint"] == Value::Bool(true) {
         return false;
     }
@@ -108,9 +110,11 @@ mod tests {
             ("tables", Some(r#"{"readOnlyHint": true}"#), true),
             ("delete_all", Some(r#"{"readOnlyHint": true}"#), false),
             ("gettysburg", None, false),
+            ("mcp_notes_getAll", None, true),
+            ("mail_list_unsubscribe", None, false),
         ] {
             let tool = crate::card::tests::tool(name, "d", serde_json::json!({"type": "object"}));
-            assert_eq!(reads_only(&Tool { annotations: hints.map(str::to_owned), ..tool }), want, "{name} {hints:?}");
+            assert_eq!(reads_only(&Tool { annotations: hints.map(str::to_owned), ..tool }, "my-notes"), want, "{name} {hints:?}");
         }
     }
 

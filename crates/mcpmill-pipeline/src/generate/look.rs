@@ -127,7 +127,7 @@ pub async fn look(
 fn worth(tools: &[Tool], server: &ServerRecord, settings: &LookSettings) -> Vec<String> {
     let can = |tool: &&Tool| {
         tool.server_id == server.id
-            && reads_only(tool)
+            && reads_only(tool, &server.name)
             && required(&tool.schema()).is_empty()
             && settings.policy.decide(&server.name, &tool.name).allowed
     };
@@ -188,6 +188,7 @@ fn names_in(result: &ToolResult) -> Vec<String> {
     let parsed = serde_json::from_str::<Value>(text.trim()).ok().filter(|value| value.is_object() || value.is_array());
     match result.structured_content.as_ref().or(parsed.as_ref()) {
         Some(value) => walk(value, 0, &mut found),
+        None if ["{", "[{"].iter().any(|open| text.trim_start().starts_with(open)) => found.extend(members(&text)),
         None => found.extend(text.lines().take(LINES).filter_map(line)),
     }
     let mut names: Vec<String> = Vec::new();
@@ -218,6 +219,14 @@ fn walk(value: &Value, depth: usize, found: &mut Vec<String>) {
         }
         _ => {}
     }
+}
+
+/// Naming members of what is written like an object and is no JSON: `[{'name': 'orders'}]`, as Python prints it.
+fn members(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split(['\'', '"']).take(8 * LINES).collect();
+    // Quoted words are every second one; between a name and its value stands a colon.
+    let named = words.windows(3).filter(|three| NAMING.contains(&three[0]) && three[1].trim() == ":");
+    named.map(|three| three[2].to_owned()).collect()
 }
 
 fn scalar(value: &Value) -> Option<String> {
@@ -294,6 +303,7 @@ mod tests {
             ("[FILE] plan.md\n[DIR] notes\nTotal: 2", &["plan.md", "notes"]),
             ("Files:\n- a.txt: 3 bytes\n* b.txt\n2. c.txt", &["a.txt", "b.txt", "c.txt"]),
             ("src/main.rs\nsrc/lib.rs", &["src/main.rs", "src/lib.rs"]),
+            ("[{'name': 'stores', 'rows': 3}, {'name': 'sales'}]", &["stores", "sales"]),
             ("All is well, there is nothing to see here.", &[]),
             ("42", &[]),
         ] {
