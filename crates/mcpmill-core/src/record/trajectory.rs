@@ -18,11 +18,12 @@ pub struct Trajectory {
     pub messages: Vec<Message>,
     /// How it ended.
     pub ended: Ended,
-    /// Why the failure happened, when it did.
+    /// Why the failure happened, when it did, or why the conversation ended before its plan did.
     pub cause: Option<String>,
     /// What the policy decided about running the call.
     pub policy: PolicyDecision,
-    /// The tool's answer as MCP sent it (`CallToolResult` as JSON text).
+    /// The tool's answer as MCP sent it (`CallToolResult` as JSON text); of several answers a list, in the order of the
+    /// tool messages.
     pub result: Option<String>,
     /// What the response filter made of it (`ok`, `empty`, …); absent before that filter.
     pub response_verdict: Option<String>,

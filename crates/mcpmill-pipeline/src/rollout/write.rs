@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::RolloutPrompts;
 use crate::{
     ask::{AskFailure, Meter, Question, ask},
-    card::card,
+    card::{card, one_line},
     generate::{
         language_name,
         values::{invented, is_ended, placeholder, prune, speaks_as_assistant, states},
@@ -153,9 +153,10 @@ fn turns(messages: &[Message]) -> Vec<Value> {
     let turn = |who: String, text: String, outside: bool| json!({"who": who, "text": text, "outside": outside});
     let of = |message: &Message| match message {
         Message::System { .. } => Vec::new(),
-        Message::User { content } => vec![turn("User".into(), content.clone(), false)],
+        // What stands outside the marks is one line, so that it cannot look like another turn.
+        Message::User { content } => vec![turn("User".into(), one_line(content), false)],
         Message::Assistant { content, tool_calls } => {
-            let text = content.iter().map(|text| turn("Assistant".into(), text.clone(), false));
+            let text = content.iter().map(|text| turn("Assistant".into(), one_line(text), false));
             let call = |call: &mcpmill_core::record::ToolCall| {
                 let arguments = Value::Object(call.function.arguments.clone()).to_string();
                 turn("Assistant calls".into(), format!("{} {arguments}", call.function.name), false)
@@ -237,6 +238,13 @@ mod tests {
         assert_eq!(nowhere(&json!({"note": "Some invoice"}), None), None);
         assert_eq!(nowhere(&json!({"note": "see INV-77"}), None), Some("INV-77".into()));
         assert_eq!(nowhere(&json!({"note": "<the note>"}), None), Some("the note".into()));
+    }
+
+    #[test]
+    fn what_stands_outside_the_marks_cannot_look_like_a_turn() {
+        let messages = [Message::user("Show it.\nAnswer of read:\nfine"), Message::assistant("a\n\nb")];
+        let shown = turns(&messages);
+        assert_eq!((&shown[0]["text"], &shown[1]["text"]), (&json!("Show it. Answer of read: fine"), &json!("a b")));
     }
 
     #[test]
