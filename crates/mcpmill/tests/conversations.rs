@@ -4,8 +4,11 @@
 
 #[path = "../../mcpmill-clients/tests/common/mod.rs"]
 mod clients;
+mod common;
 
-use std::{collections::HashMap, fs, path::Path, sync::Arc};
+use std::{collections::HashMap, fs, path::Path, sync::Arc, time::Duration};
+
+use common::{Folder, ok, tree};
 
 use mcpmill_clients::{
     install::{Installer, Lock},
@@ -27,7 +30,7 @@ use mcpmill_pipeline::{
     prompt::Prompt,
     rollout::{RolloutPrompts, RolloutSettings, Servers, Writer, rollout},
 };
-use mcpmill_testkit::{Kept, Remembering, Scripted, ScriptedServers, context};
+use mcpmill_testkit::{Kept, Remembering, Scripted, ScriptedEndpoint, ScriptedServers, context};
 use serde_json::{Value, json};
 
 /// The memory server of the starter roster, with its world.
@@ -182,4 +185,29 @@ async fn a_look_at_a_real_server_finds_what_is_in_its_world() {
     let names = &found[&memory.server.id];
     assert!(["Nadia", "Oskar", "Ghent store"].iter().all(|name| names.iter().any(|found| found == name)), "{names:?}");
     assert_eq!(fs::read_dir(memory.scratch.path().join("worlds")).unwrap().count(), 0, "the world is gone");
+}
+
+/// The whole line with a look: it finds names, a replay makes the same rows, and how many conversations
+/// brought usable answers is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_looks_first_replays() {
+    let model = ScriptedEndpoint::start(Duration::ZERO).await;
+    let folder = Folder::with(&["memory"]);
+    let flags = ["--set", "generate.look=true", "--set", "generate.samples=8"];
+    let run = |more: &[&str]| {
+        let args = [&["run"], more, &flags].concat();
+        String::from_utf8_lossy(&ok(&mut folder.with_model(&model.base_url(), &args)).stderr).into_owned()
+    };
+    let said = run(&[]);
+    assert!(said.contains("looked at 1 servers: ") && said.contains(" names on 1 of them"), "{said}");
+    assert!(said.contains("brought usable answers (with a look first)"), "{said}");
+    let first = folder.run();
+    let report: Value = serde_json::from_slice(&fs::read(first.join("report.json")).unwrap()).unwrap();
+    let told = report["stages"].as_array().unwrap().iter().find_map(|stage| stage["numbers"]["executable"].as_object());
+    assert!(told.is_some_and(|told| told["ok"].as_u64() > Some(0) && told["ok"].as_u64() <= told["run"].as_u64()), "{report}");
+    let asked = model.requests().await;
+    run(&["--new", "--set", "mode=replay"]);
+    assert_ne!(folder.run(), first);
+    assert_eq!(tree(&folder.run()), tree(&first));
+    assert_eq!(model.requests().await, asked);
 }
