@@ -42,7 +42,7 @@ impl ChatModel for Model {
         };
         let usage = Usage { input_tokens: 10, output_tokens: 5, cost: 0.5, ..Usage::default() };
         let reply = |content: &str, tool_calls: Vec<ToolCall>, finish| {
-            Ok(ChatReply { content: content.into(), tool_calls, finish, usage, attempts: 1 })
+            Ok(ChatReply { content: content.into(), tool_calls, finish, usage, attempts: 1, repairs: Vec::new() })
         };
         match self.script.get(place).or(self.script.last()).cloned().unwrap() {
             Does::Says(text) => reply(text, Vec::new(), Finish::Stop),

@@ -23,7 +23,7 @@ pub(super) async fn one(sample: Sample, desk: Desk<'_>) -> Done<Trajectory> {
         match Box::pin(begin(&sample, desk, begun)).await {
             Ok(done) => return done,
             Err(Stop::Again(_)) if begun < MOST_BEGUN => begun += 1,
-            Err(Stop::Again(outcome) | Stop::End(outcome)) => return Done::none(outcome),
+            Err(Stop::Again(outcome) | Stop::End(outcome)) => return Done::none(*outcome),
         }
     }
 }

@@ -28,9 +28,9 @@ pub(super) const MOST_TURNS: usize = 4;
 /// A run that brings no row.
 pub(super) enum Stop {
     /// With this outcome.
-    End(Outcome),
+    End(Box<Outcome>),
     /// A world could not be had again: from the beginning, under other keys.
-    Again(Outcome),
+    Again(Box<Outcome>),
 }
 
 /// What came of one call.
@@ -149,11 +149,12 @@ impl<'a> Run<'a> {
 
     /// A run that makes no conversation of its kind.
     pub(super) fn dropped(&self, reason: &str) -> Stop {
-        Stop::End(Outcome::dropped(self.sample.id.as_str(), reason).with_usage(self.meter.usage, self.meter.attempts + self.live))
+        let outcome = Outcome::dropped(self.sample.id.as_str(), reason);
+        Stop::End(Box::new(outcome.with_usage(self.meter.usage, self.meter.attempts + self.live)))
     }
 
-    fn outcome(&self, reason: &str, cause: String) -> Outcome {
-        Outcome::failed(self.sample.id.as_str(), reason, cause)
+    fn outcome(&self, reason: &str, cause: String) -> Box<Outcome> {
+        Box::new(Outcome::failed(self.sample.id.as_str(), reason, cause))
     }
 
     fn end(&self, reason: &str, cause: String) -> Stop {
@@ -171,7 +172,7 @@ impl<'a> Run<'a> {
             }
             Err(failure) => {
                 let outcome = failure.outcome(self.sample.id.as_str());
-                Err(Stop::End(outcome.with_usage(self.meter.usage, self.meter.attempts + self.live)))
+                Err(Stop::End(Box::new(outcome.with_usage(self.meter.usage, self.meter.attempts + self.live))))
             }
         }
     }
@@ -230,5 +231,5 @@ impl<'a> Run<'a> {
 /// The end of a sample that is of another run.
 pub(super) fn unknown(sample: &Sample) -> Stop {
     let why = "the sample's call, tool or server is not in this run";
-    Stop::End(Outcome::failed(sample.id.as_str(), "unknown-tool", why))
+    Stop::End(Box::new(Outcome::failed(sample.id.as_str(), "unknown-tool", why)))
 }
