@@ -255,7 +255,7 @@ impl RecordedChat {
         let question = Self::question(self.model(), request);
         let settled = |told: &serde_json::Value| told.get("refused").is_none();
         if let Some(put_off) = &self.put_off {
-            let stored = self.recorder.stored(ExchangeKind::Chat, &question, settled);
+            let stored = self.recorder.stored(ExchangeKind::Chat, &question, self.model(), settled).await;
             return match stored.map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))? {
                 Some(reply) => self.told(reply, false),
                 None => match put_off(&Exchange::key(ExchangeKind::Chat, &question), request) {

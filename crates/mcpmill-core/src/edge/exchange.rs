@@ -234,14 +234,24 @@ impl Recorder {
         self.mode == Mode::Replay || (may && settled(&stored.exchange.reply))
     }
 
-    /// The stored reply to `request`, for who asks nobody now: this run's own, whatever it says, else one that is
+    /// The stored reply to `request`, for who asks nobody now, counted on `account`: this run's own, whatever it says, else one that is
     /// `settled` where that is allowed.
     ///
     /// # Errors
     /// The store fails.
-    pub fn stored(&self, kind: ExchangeKind, request: &Value, settled: fn(&Value) -> bool) -> Result<Option<Value>, StoreError> {
-        let stored = self.store.get(&Exchange::key(kind, request))?;
-        Ok(stored.filter(|stored| stored.own || self.serves(kind, stored, settled)).map(|stored| stored.exchange.reply))
+    pub async fn stored(
+        &self,
+        kind: ExchangeKind,
+        request: &Value,
+        account: &str,
+        settled: fn(&Value) -> bool,
+    ) -> Result<Option<Value>, StoreError> {
+        let key = Exchange::key(kind, request);
+        let stored = self.store.get(&key)?.filter(|stored| stored.own || self.serves(kind, stored, settled));
+        if stored.is_some() {
+            self.store.reuse(&key, account).await?;
+        }
+        Ok(stored.map(|stored| stored.exchange.reply))
     }
 
     /// Calls of the run that had to be made again because a kill came between sending and answer.
