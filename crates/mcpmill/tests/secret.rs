@@ -182,7 +182,7 @@ fn what_an_endpoint_says_back_is_in_no_file() {
 #[test]
 fn what_looks_like_a_secret_of_others_is_not_handed_on() {
     // Put together here, so that no scanner takes the test for a leak.
-    let echo = Echo::start(concat!("sk-", "abcdefghijklmnopqrstuvwx"));
+    let echo = Echo::start(concat!("sk-", "a1b2c3d4e5f6g7h8i9j0klmn"));
     let folder = Folder::with(&["calculator"]);
     let url = format!("http://127.0.0.1:{}/v1", echo.port);
     let run = folder.with_model(&url, &["run", "--to", "generate", "--set", "generate.max_failure_rate=1.0"]).output().unwrap();
