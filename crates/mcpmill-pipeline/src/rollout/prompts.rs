@@ -1,5 +1,6 @@
 //! The prompts of the stage.
 
+use super::run::MOST_TURNS;
 use crate::{models::Role, prompt::Prompt};
 
 /// The prompts of the stage, by their fixed ids.
@@ -28,6 +29,11 @@ impl RolloutPrompts {
     /// All prompts, for fingerprints and checks.
     pub fn all(&self) -> [&Prompt; 3] {
         [&self.next, &self.answer, &self.user]
+    }
+
+    /// How many questions a conversation may ask one after the other, each with the answer to the one before.
+    pub fn most_rounds(&self) -> u32 {
+        self.all().iter().map(|prompt| prompt.tries).sum::<u32>() * MOST_TURNS as u32
     }
 
     /// The roles that are needed.

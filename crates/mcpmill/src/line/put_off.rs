@@ -1,6 +1,11 @@
 //! What `--batch` says at the end of a stage.
 
-use mcpmill_pipeline::filter::Chain;
+use mcpmill_core::record::SampleKind;
+use mcpmill_pipeline::{
+    filter::Chain,
+    models::Role,
+    rollout::{RolloutPrompts, is_written_live},
+};
 
 use super::Line;
 use crate::{batch::PutOffs, edges::model_of, error::Failure, stage::Stage};
@@ -35,10 +40,21 @@ impl Line {
         };
         match stage {
             Stage::Generate => {
-                let local = model_of(&self.config, mcpmill_pipeline::models::Role::Generator)?.local;
+                let local = model_of(&self.config, Role::Generator)?.local;
                 let section = &self.config.generate;
                 let depth = if section.evolve { section.evolve_depth } else { 0 };
                 Ok(self.generate_prompts()?.most_rounds(section.profile.resolve(local), depth))
+            }
+            Stage::Rollout => {
+                let local = model_of(&self.config, Role::Generator)?.local;
+                let section = &self.config.generate;
+                let (kinds, ..) = section.shares(section.profile.resolve(local))?;
+                let written = self.config.rollout.answer
+                    || SampleKind::ALL.into_iter().any(|kind| kinds.share(kind) > 0.0 && is_written_live(kind));
+                if !written {
+                    return Ok(0);
+                }
+                Ok(RolloutPrompts::read(|id| self.declarations.prompt(id))?.most_rounds())
             }
             Stage::FilterSamples => chain("function-call"),
             Stage::FilterTrajectories => chain("trajectory"),
