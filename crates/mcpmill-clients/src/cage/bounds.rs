@@ -66,8 +66,9 @@ impl Bounds {
         loop {
             tokio::time::sleep(PERIOD).await;
             let folders = self.folders.clone();
-            let tree = tokio::task::spawn_blocking(move || Usage::of_tree(root, &folders)).await.unwrap_or_default();
-            if tree.tasks > u64::from(self.processes) {
+            let most = u64::from(self.processes);
+            let tree = tokio::task::spawn_blocking(move || Usage::of_tree(root, &folders, most)).await.unwrap_or_default();
+            if tree.tasks > most {
                 return ProcessEnd::TooManyProcesses;
             }
             if tree.memory > self.memory_bytes {

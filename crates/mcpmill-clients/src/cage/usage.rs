@@ -59,7 +59,9 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn of_tree(root: u32, folders: &[PathBuf]) -> Self {
+    /// What the tree below `root` uses. What it hides is not looked for in one of more than `most` processes and
+    /// threads, which ends all the same: that takes time in which a storm of them only grows.
+    pub(super) fn of_tree(root: u32, folders: &[PathBuf], most: u64) -> Self {
         let processes = Processes::lately();
         let mut sum = Self::default();
         let (mut open, mut all) = (vec![root], Vec::new());
@@ -75,6 +77,9 @@ impl Usage {
                 open.push(child);
                 all.push(child);
             }
+        }
+        if sum.tasks > most {
+            return sum;
         }
         let devices = folders.iter().filter_map(|folder| fs::metadata(folder).ok()).map(|meta| meta.dev()).collect();
         let mut held = Held { devices, ..Held::default() };
