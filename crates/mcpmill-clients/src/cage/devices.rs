@@ -32,9 +32,18 @@ pub(super) fn made() -> Option<TempDir> {
     if !geteuid().is_root() {
         return None;
     }
+    made_in(place()?).ok()
+}
+
+/// Whether programs are shown the host's nodes although it is root who owns them: we are root and may make none.
+pub(super) fn are_the_hosts() -> bool {
+    geteuid().is_root() && place().is_none()
+}
+
+/// The folder that nodes can be made in; tried once.
+fn place() -> Option<&'static Path> {
     static PLACE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let place = PLACE.get_or_init(|| places().into_iter().find(|place| made_in(place).is_ok()));
-    made_in(place.as_deref()?).ok()
+    PLACE.get_or_init(|| places().into_iter().find(|place| made_in(place).is_ok())).as_deref()
 }
 
 /// Removes what a mcpmill left that was killed while it started a cage.

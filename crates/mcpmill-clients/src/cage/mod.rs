@@ -187,6 +187,18 @@ impl Cage {
         Err(CageError::new(CageErrorKind::Broken, detail))
     }
 
+    /// What this cage is weaker in here than one could wish, in words for whoever decides what runs in it.
+    pub fn weaknesses(&self) -> Vec<&'static str> {
+        if self.wall == Wall::Nothing {
+            return vec!["there is no cage: programs run as the user"];
+        }
+        let mut found = vec!["memory, processes and disk are measured several times a second, without cgroups"];
+        if devices::are_the_hosts() {
+            found.push("root may make no device nodes here, so that programs see the host's: run mcpmill as another user");
+        }
+        found
+    }
+
     /// Variables that tell installers where packages come from.
     pub(crate) async fn registries(&self) -> &[(String, String)] {
         &self.outside.get_or_init(Outside::discover).await.registries

@@ -50,7 +50,10 @@ pub async fn doctor(setup: &Setup) -> Result<(), Failure> {
         Ok(_) if setup.global.unsandboxed => {
             Line { thing: "cage".into(), state: "ok", detail: "switched off by --unsandboxed".into() }
         }
-        Ok(_) => Line { thing: "cage".into(), state: "ok", detail: "a test program ran in it".into() },
+        Ok(cage) => {
+            let detail = format!("a test program ran in it; {}", cage.weaknesses().join("; "));
+            Line { thing: "cage".into(), state: "ok", detail }
+        }
         Err(_) if matches!(edges.assets.status(AssetId::Bubblewrap), Status::Missing { .. }) => {
             Line { thing: "cage".into(), state: "will be fetched", detail: "can be tried once bubblewrap is here".into() }
         }
