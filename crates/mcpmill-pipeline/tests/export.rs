@@ -210,9 +210,9 @@ async fn rows_of_several_tools_offer_all_of_them_and_need_every_licence() {
     let servers = [server("a", Some("MIT")), server("b", Some("Apache-2.0")), server("c", Some("BUSL-1.1"))];
     let tools: Vec<Tool> = ["a", "b", "c"].iter().flat_map(|s| (0..4).map(move |t| tool(s, &format!("{s}_tool_{t}")))).collect();
     let [a, b, c] = [&tools[0], &tools[4], &tools[8]];
-    let chain = talk(SampleKind::Chain, &[a, b], vec![calling(a, "1")]);
+    let chain = talk(SampleKind::Parallel, &[a, b], vec![calling(a, "1")]);
     let twice = talk(SampleKind::Parallel, &[a, a], vec![calling(a, "1")]);
-    let closed = talk(SampleKind::Chain, &[a, c], vec![calling(a, "1")]);
+    let closed = talk(SampleKind::Parallel, &[a, c], vec![calling(a, "1")]);
     let mut dataset = dataset(&["not_run"], false, NO_SPLIT);
     dataset.licences.push("Apache-2.0".into());
     let samples = vec![chain.clone(), twice.clone(), closed.clone()];
@@ -276,4 +276,25 @@ async fn what_is_withheld_is_not_offered_and_what_was_wrong_is_not_learned() {
     assert_eq!(ends[&recover.id].rows[0].loss, [false, false, false, true, false]);
     assert_eq!(ends[&single.id].rows[0].loss, [false, true, false, false, true]);
     assert_eq!(ends[&not_run.id].outcome.reason, "live: not_run", "two calls without an error between them are no conversation");
+}
+
+#[tokio::test]
+async fn what_is_written_while_it_is_run_is_no_row_without_its_run() {
+    let servers = [server("a", Some("MIT"))];
+    let tools: Vec<Tool> = (0..4).map(|t| tool("a", &format!("a_tool_{t}"))).collect();
+    let [not_run, refused, unasked] = ["not run", "refused", "unasked"].map(|name| {
+        let chain = talk(SampleKind::Chain, &[&tools[0], &tools[1]], vec![calling(&tools[0], "1")]);
+        Sample { id: SampleId::of(name), ..chain }
+    });
+    let turns = talk(SampleKind::MultiTurn, &[&tools[0], &tools[1]], vec![calling(&tools[0], "1")]);
+    let runs = [trajectory(&refused, Ended::Refused), trajectory(&unasked, Ended::Answer)];
+    let mut sources = sources(&servers, &tools, &runs);
+    sources.passed.remove(&unasked.id);
+    sources.failed.insert(format!("trj_{}", unasked.id));
+    let dataset = dataset(&["ok", "not_run", "refused", "failed", "unjudged"], true, NO_SPLIT);
+    let samples = vec![not_run.clone(), refused.clone(), unasked.clone(), turns.clone()];
+    let ends = run(samples, &dataset, &sources).await;
+    let reason = |sample: &Sample| ends[&sample.id].outcome.reason.clone();
+    assert_eq!((reason(&not_run), reason(&turns)), ("live: not_run".into(), "live: not_run".into()));
+    assert_eq!((reason(&refused), reason(&unasked)), ("live: refused".into(), "live: unjudged".into()));
 }

@@ -18,7 +18,7 @@ use mcpmill_pipeline::{
     models::Models,
     policy::Policy,
     prompt::Prompt,
-    rollout::{RolloutPrompts, RolloutSettings, Servers, Writer, rollout},
+    rollout::{CUT_SHORT, RolloutPrompts, RolloutSettings, Servers, Writer, rollout},
 };
 use mcpmill_testkit::{Call, Kept, Remembering, Scripted, ScriptedServers, context, text};
 use serde_json::{Map, Value, json};
@@ -168,6 +168,14 @@ impl Bench {
         self.all(vec![sample]).await.remove(0)
     }
 
+    /// The cause and the raw reply of a conversation that did not become one of its kind.
+    async fn cut_short(&self, sample: Sample) -> (String, Option<String>) {
+        let done = self.run(sample).await;
+        assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Dropped, CUT_SHORT), "{:?}", done.outcome);
+        assert!(done.rows.is_empty());
+        (done.outcome.cause.unwrap(), done.outcome.raw)
+    }
+
     async fn row(&self, sample: Sample) -> Trajectory {
         let mut done = self.run(sample).await;
         assert_eq!(done.outcome.outcome, OutcomeKind::Kept, "{:?}", done.outcome);
@@ -298,9 +306,9 @@ async fn a_chain_goes_on_with_what_the_first_answer_brought() {
 #[tokio::test]
 async fn a_next_call_with_a_value_nobody_said_ends_the_chain() {
     let bench = Bench::new(but("next", &note_id("n-99")));
-    let row = bench.row(chain("read_note")).await;
-    assert_eq!(shape(&row), ["user", "list_notes", "="]);
-    assert!(row.cause.as_deref().unwrap().contains("`n-99` was not said"), "{:?}", row.cause);
+    let (cause, raw) = bench.cut_short(chain("read_note")).await;
+    assert!(cause.contains("`n-99` was not said"), "{cause}");
+    assert_eq!(raw, Some(note_id("n-99").to_string()), "what the model said is kept");
     assert_eq!(bench.model.asked(), ["next"; 3]);
     assert_eq!(bench.servers.log(), ["+notes", "notes list_notes", "-notes"]);
 }
@@ -315,29 +323,27 @@ async fn a_text_that_makes_something_up_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_later_call_that_is_refused_ends_the_chain_with_what_is_there() {
+async fn a_chain_of_one_call_is_none_and_says_why() {
     let bench = Bench::new(able).refusing("*/delete_*");
-    let row = bench.row(chain("delete_note")).await;
-    assert_eq!((shape(&row), row.ended), (["user", "list_notes", "="].map(str::to_owned).to_vec(), Ended::Answer));
-    assert!(row.cause.as_deref().unwrap().contains("`delete_note` is refused by `*/delete_*`"));
-    assert!(row.policy.allowed && bench.model.asked().is_empty());
-}
+    let (cause, _) = bench.cut_short(chain("delete_note")).await;
+    assert!(cause.contains("`delete_note` is refused by `*/delete_*`"), "{cause}");
+    assert!(bench.model.asked().is_empty());
 
-#[tokio::test]
-async fn a_later_call_that_fails_is_masked_and_one_that_breaks_the_server_is_taken_out() {
     let bench = Bench::new(but("next", &note_id("n-18")));
-    let row = bench.row(chain("read_note")).await;
-    assert_eq!(shape(&row), ["user", "list_notes", "=", "read_note", "="]);
-    assert_eq!(row.masked, [3]);
-    assert!(row.cause.as_deref().unwrap().contains("there is no note"));
+    let (cause, _) = bench.cut_short(chain("read_note")).await;
+    assert!(cause.contains("`read_note` failed: there is no note"), "{cause}");
 
     let mut said = chain("read_note");
     said.messages[0] = Message::user("Look up my notes and show me n-60.");
     let bench = Bench::new(but("next", &note_id("n-60")));
-    let row = bench.row(said).await;
-    assert_eq!((shape(&row), row.ended), (["user", "list_notes", "="].map(str::to_owned).to_vec(), Ended::Answer));
-    assert!(row.cause.as_deref().unwrap().contains("the server ended"));
+    assert!(bench.cut_short(said).await.0.contains("the server ended"));
     assert_eq!(bench.servers.log().last().unwrap(), "-notes");
+
+    let mut first = chain("read_note");
+    first.tool_ids.reverse();
+    first.messages[1] = Message::call(call("call_a", "read_note", &note_id("n-18")));
+    let bench = Bench::new(able);
+    assert!(bench.cut_short(first).await.0.contains("`read_note` failed"), "nothing follows a first call that fails");
 }
 
 #[tokio::test]
@@ -367,20 +373,35 @@ async fn turns_follow_from_what_was_seen() {
 }
 
 #[tokio::test]
-async fn a_turn_that_cannot_be_written_ends_the_conversation_before_it() {
+async fn a_conversation_of_one_turn_has_not_several() {
     for (kind, reply, cause) in [
         ("user", json!({"request": "What does n-99 say?"}), "`n-99` was not seen"),
         ("user", json!({"request": "Use read_note on n-17."}), "names the tool"),
         ("user", json!({"request": "Sure, here is n-17."}), "an assistant's"),
         ("next", note_id("n-99"), "`n-99` was not said"),
+        ("answer", json!({"answer": "There are 3 notes."}), "`3` is in no answer"),
     ] {
         let bench = Bench::new(but(kind, &reply));
-        let row = bench.row(several_turns()).await;
-        assert_eq!(shape(&row), ["user", "list_notes", "=", "text"], "{reply}");
+        let (why, raw) = bench.cut_short(several_turns()).await;
+        assert!(why.contains(cause) && raw == Some(reply.to_string()), "{why} {raw:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_last_turn_that_comes_to_nothing_is_taken_out_whole() {
+    let requests = |delete: Value| {
+        move |request: &ChatRequest| match request.prompt_kind.as_str() {
+            "next" if format!("{:?}", request.messages.last()).contains("Tool: delete_note") => Some(delete.to_string()),
+            _ => able(request),
+        }
+    };
+    // n-18 is seen, and deleting it fails; n-99 was never seen.
+    for (id, cause) in [("n-18", "`delete_note` failed"), ("n-99", "`n-99` was not said")] {
+        let row = Bench::new(requests(note_id(id))).row(several_turns()).await;
+        assert_eq!(shape(&row), ["user", "list_notes", "=", "text", "user", "read_note", "=", "text"]);
+        assert_eq!((results(&row).len(), row.masked.len()), (2, 0));
         assert!(row.cause.as_deref().unwrap().contains(cause), "{:?}", row.cause);
     }
-    let bench = Bench::new(but("answer", &json!({"answer": "There are 3 notes."})));
-    assert_eq!(shape(&bench.row(several_turns()).await), ["user", "list_notes", "="]);
 }
 
 #[tokio::test]

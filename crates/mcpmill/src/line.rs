@@ -55,7 +55,7 @@ use crate::{
 };
 
 /// Raised when a stage's rows would come out otherwise for the same input: part of its fingerprint.
-const STAGE_VERSION: u32 = 3;
+const STAGE_VERSION: u32 = 4;
 
 /// The exchange store of a run: the SQLite file, or in replay a file that `cache export` wrote.
 fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {

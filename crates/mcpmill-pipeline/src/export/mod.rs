@@ -26,6 +26,8 @@ use mcpmill_core::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::rollout::is_written_live;
+
 /// What the rows of an export are put together from.
 pub struct Sources {
     /// Servers by id.
@@ -118,8 +120,9 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
         (Some(_), Some(passed)) if undecided(passed.id.as_str()).is_some() => "unjudged",
         (Some(_), Some(_)) => "ok",
     };
-    // Without the error between them, two calls make no conversation.
-    if sample.kind == SampleKind::Recover && live != "ok" {
+    // Without the error between them, two calls make no conversation; of what is written while it is run, only the
+    // beginning is there.
+    if (sample.kind == SampleKind::Recover || is_written_live(sample.kind)) && live != "ok" {
         return Err(format!("live: {live}"));
     }
     if dataset.live.iter().any(|l| l == live) { Ok(live) } else { Err(format!("live: {live}")) }

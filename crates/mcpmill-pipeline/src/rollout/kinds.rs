@@ -2,7 +2,7 @@
 
 use mcpmill_core::{
     drive::Done,
-    record::{Message, Outcome, Sample, SampleKind, Tool, ToolCall, Trajectory},
+    record::{Message, Outcome, Sample, SampleKind, Tool, ToolCall, Trajectory, Usage},
 };
 
 use super::{
@@ -19,12 +19,22 @@ pub(super) async fn one(sample: Sample, desk: Desk<'_>) -> Done<Trajectory> {
         return Done::none(Outcome::skipped(sample.id.as_str(), "nothing-to-run"));
     }
     let mut begun = 0;
+    // What is begun anew was paid for all the same.
+    let (mut usage, mut attempts) = (Usage::default(), 0);
     loop {
-        match Box::pin(begin(&sample, desk, begun)).await {
-            Ok(done) => return done,
-            Err(Stop::Again(_)) if begun < MOST_BEGUN => begun += 1,
-            Err(Stop::Again(outcome) | Stop::End(outcome)) => return Done::none(*outcome),
-        }
+        let mut done = match Box::pin(begin(&sample, desk, begun)).await {
+            Ok(done) => done,
+            Err(Stop::Again(spent)) if begun < MOST_BEGUN => {
+                begun += 1;
+                let (input_tokens, output_tokens) = (spent.input_tokens, spent.output_tokens);
+                usage += Usage { input_tokens, output_tokens, cost: spent.cost_usd, ..Usage::default() };
+                attempts += spent.attempts;
+                continue;
+            }
+            Err(Stop::Again(outcome) | Stop::End(outcome)) => Done::none(*outcome),
+        };
+        done.outcome = done.outcome.with_usage(usage, attempts);
+        return done;
     }
 }
 
@@ -49,7 +59,7 @@ async fn begin<'a>(sample: &'a Sample, desk: Desk<'a>, begun: u32) -> Result<Don
     };
     run.close().await;
     ran?;
-    Ok(run.done())
+    Ok(if is_written_live(sample.kind) && !run.is_whole() { run.cut_short() } else { run.done() })
 }
 
 /// The calls a sample holds, and its tools in the order they are called.
@@ -121,25 +131,29 @@ async fn multi_turn<'a>(run: &mut Run<'a>, first: &ToolCall, tools: &[&'a Tool])
         let Some(writer) = run.desk.writer else { return Ok(()) };
         let written = writer.user(run.sample, &run.trajectory.messages, tool, &mut run.meter).await;
         let Some(request) = run.written(written)? else { return Ok(()) };
+        let before = run.mark();
         run.trajectory.messages.push(Message::user(request));
-        let before = run.trajectory.messages.len();
-        let good = next_call(run, tool).await?;
-        if run.trajectory.messages.len() == before {
-            // A request that nothing follows is no turn.
-            run.trajectory.messages.pop();
+        if !next_call(run, tool).await? {
+            // A request that no answer follows is no turn.
+            run.back_to(before);
+            return Ok(());
         }
-        if !good || !say_answer(run).await? {
+        if !say_answer(run).await? {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// Whether the conversation can go on with the answer of its first call. What fails there fails the sample.
+/// Whether the conversation can go on with the answer of its first call.
 async fn first_call<'a>(run: &mut Run<'a>, call: &ToolCall, tool: &'a Tool) -> Result<bool, Stop> {
     match run.call(call, tool).await? {
         Step::Good => Ok(true),
-        Step::Bad(_) | Step::Refused => Ok(false),
+        Step::Refused => Ok(false),
+        Step::Bad(why) => {
+            run.trajectory.cause = Some(format!("`{}` failed: {why}", tool.name));
+            Ok(false)
+        }
         Step::Broken(error) => {
             run.broken(&error);
             Ok(false)
@@ -148,7 +162,7 @@ async fn first_call<'a>(run: &mut Run<'a>, call: &ToolCall, tool: &'a Tool) -> R
 }
 
 /// Writes and makes the next call. Whether the conversation goes on: one that is refused or breaks the server is
-/// taken out again, one that the tool fails on stays and is masked. What was said before it can be learned from.
+/// taken out again, one that the tool fails on is masked.
 async fn next_call<'a>(run: &mut Run<'a>, tool: &'a Tool) -> Result<bool, Stop> {
     let policy = run.policy(tool);
     if !policy.allowed {

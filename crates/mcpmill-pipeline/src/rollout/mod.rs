@@ -28,6 +28,9 @@ use serde::Serialize;
 use crate::policy::Policy;
 use kinds::one;
 
+/// Why a conversation is dropped that is written while it is run and did not become one of its kind.
+pub const CUT_SHORT: &str = "cut-short";
+
 /// What rollout may do.
 #[derive(Clone)]
 pub struct RolloutSettings {

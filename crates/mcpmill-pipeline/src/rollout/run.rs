@@ -1,6 +1,6 @@
 //! One conversation while it is run: its worlds, what was said and answered so far, and how it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mcpmill_core::{
     canonical::sha256_hex,
@@ -8,12 +8,12 @@ use mcpmill_core::{
     edge::{ToolError, ToolErrorKind},
     id::{ServerId, TrajectoryId},
     naming::alias,
-    record::{Ended, FunctionCall, Message, Outcome, PolicyDecision, Sample, Tool, ToolCall, ToolResult, Trajectory},
+    record::{Ended, FunctionCall, Message, Outcome, PolicyDecision, Sample, SampleKind, Tool, ToolCall, ToolResult, Trajectory},
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    Desk,
+    CUT_SHORT, Desk,
     place::{CallFailure, Called, Place, Thread},
 };
 use crate::{
@@ -51,6 +51,8 @@ pub(super) struct Run<'a> {
     pub(super) desk: Desk<'a>,
     pub(super) meter: Meter,
     pub(super) trajectory: Trajectory,
+    /// The reply that could not be used, where that ended the conversation.
+    raw: Option<String>,
     /// Whether it makes several calls, which then depend on each other.
     several: bool,
     begun: u32,
@@ -80,7 +82,7 @@ impl<'a> Run<'a> {
             masked: Vec::new(),
         };
         let (meter, results, places) = (Meter::default(), Vec::new(), BTreeMap::new());
-        Self { sample, desk, meter, trajectory, several, begun, live: 0, results, places }
+        Self { sample, desk, meter, trajectory, raw: None, several, begun, live: 0, results, places }
     }
 
     /// What the policy says of a call.
@@ -149,12 +151,18 @@ impl<'a> Run<'a> {
 
     /// A run that makes no conversation of its kind.
     pub(super) fn dropped(&self, reason: &str) -> Stop {
-        let outcome = Outcome::dropped(self.sample.id.as_str(), reason);
-        Stop::End(Box::new(outcome.with_usage(self.meter.usage, self.meter.attempts + self.live)))
+        Stop::End(Box::new(self.told(Outcome::dropped(self.sample.id.as_str(), reason))))
     }
 
     fn outcome(&self, reason: &str, cause: String) -> Box<Outcome> {
-        Box::new(Outcome::failed(self.sample.id.as_str(), reason, cause))
+        Box::new(self.told(Outcome::failed(self.sample.id.as_str(), reason, cause)))
+    }
+
+    /// The outcome with all that calls of models and tools used, and what was repaired.
+    fn told(&self, outcome: Outcome) -> Outcome {
+        let mut outcome = self.meter.told(outcome);
+        outcome.attempts += self.live;
+        outcome
     }
 
     fn end(&self, reason: &str, cause: String) -> Stop {
@@ -168,12 +176,10 @@ impl<'a> Run<'a> {
             Ok(turn) => Ok(Some(turn)),
             Err(failure) if failure.answered => {
                 self.trajectory.cause = Some(format!("{}: {}", failure.reason, failure.cause));
+                self.raw = failure.raw;
                 Ok(None)
             }
-            Err(failure) => {
-                let outcome = failure.outcome(self.sample.id.as_str());
-                Err(Stop::End(Box::new(outcome.with_usage(self.meter.usage, self.meter.attempts + self.live))))
-            }
+            Err(failure) => Err(Stop::End(Box::new(self.told(failure.outcome(self.sample.id.as_str()))))),
         }
     }
 
@@ -190,6 +196,42 @@ impl<'a> Run<'a> {
     pub(super) fn mask_last_call(&mut self) {
         let at = self.trajectory.messages.iter().rposition(|message| !message.tool_calls().is_empty());
         self.trajectory.masked.extend(at.and_then(|at| u32::try_from(at).ok()));
+    }
+
+    /// How far the conversation has come: messages and answers.
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.trajectory.messages.len(), self.results.len())
+    }
+
+    /// Takes out what came after `mark`.
+    pub(super) fn back_to(&mut self, (messages, results): (usize, usize)) {
+        self.trajectory.messages.truncate(messages);
+        self.results.truncate(results);
+        self.trajectory.masked.retain(|at| *at < messages as u32);
+    }
+
+    /// Whether a conversation that is written while it is run became one of its kind: two calls of a chain, or of two
+    /// requests, that were answered and are to be learned, and nothing that failed at its end.
+    pub(super) fn is_whole(&self) -> bool {
+        let Trajectory { messages, masked, .. } = &self.trajectory;
+        let is_masked = |at: usize| u32::try_from(at).is_ok_and(|at| masked.contains(&at));
+        let is_good = |at: usize| matches!(messages.get(at + 1), Some(Message::Tool { .. })) && !is_masked(at);
+        let calls: Vec<usize> = (0..messages.len()).filter(|&at| !messages[at].tool_calls().is_empty()).collect();
+        let asked = |at: usize| messages[..at].iter().rposition(|message| matches!(message, Message::User { .. }));
+        let good = calls.iter().copied().filter(|&at| is_good(at));
+        let steps = match self.sample.kind {
+            SampleKind::MultiTurn => good.map(asked).collect::<BTreeSet<_>>().len(),
+            _ => good.count(),
+        };
+        steps >= 2 && calls.last().is_some_and(|&at| is_good(at))
+    }
+
+    /// The end of a conversation that did not become one of its kind.
+    pub(super) fn cut_short(self) -> Done<Trajectory> {
+        let mut outcome = self.told(Outcome::dropped(self.sample.id.as_str(), CUT_SHORT));
+        outcome.cause = Some(self.trajectory.cause.unwrap_or_else(|| "nobody writes its further turns".into()));
+        outcome.raw = self.raw;
+        Done::none(outcome)
     }
 
     /// A call that could not be answered at all, as the end of the conversation.
@@ -222,9 +264,9 @@ impl<'a> Run<'a> {
             [one] => serde_json::to_string(one).ok(),
             several => serde_json::to_string(several).ok(),
         };
-        let mut done = Done::kept(self.sample.id.as_str(), vec![self.trajectory]);
-        done.outcome = done.outcome.with_usage(self.meter.usage, self.meter.attempts + self.live);
-        done
+        let mut outcome = self.told(Outcome::kept(self.sample.id.as_str()));
+        outcome.raw = self.raw;
+        Done { outcome, rows: vec![self.trajectory], verdicts: Vec::new() }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use mcpmill_core::{
     drive::Context,
     id::ServerId,
-    record::{Judgement, ServerRecord, Tool, Verdict},
+    record::{Judgement, Outcome, ServerRecord, Tool, Verdict},
 };
 use mcpmill_pipeline::{
     filter::RESPONSE_VALID,
@@ -16,6 +16,7 @@ use mcpmill_pipeline::{
         GenerateSettings, Wanted,
         look::{LookSettings, at_hand, look, planned_servers},
     },
+    rollout::CUT_SHORT,
 };
 use serde_json::{Value, json};
 
@@ -34,9 +35,10 @@ impl Line {
         let verdicts = self.input::<Verdict>(Stage::FilterTrajectories)?;
         let judged: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.filter == RESPONSE_VALID).collect();
         let ok = judged.iter().filter(|verdict| verdict.judgement == Judgement::Keep).count();
-        if !judged.is_empty() {
+        let ended = self.input::<Outcome>(Stage::Rollout)?.into_iter();
+        let run = judged.len() + ended.filter(|outcome| outcome.reason == CUT_SHORT).count();
+        if run > 0 {
             let looked = if self.config.generate.look { "with" } else { "without" };
-            let run = judged.len();
             self.events.note(format!("{ok} of {run} conversations that were run brought usable answers ({looked} a look first)"));
         }
         Ok(())
