@@ -531,6 +531,18 @@ async fn what_cannot_be_asked_fails_the_row_and_nothing_is_left_running() {
 }
 
 #[tokio::test]
+async fn repairs_of_written_turns_are_counted() {
+    let fenced = |request: &ChatRequest| able(request).map(|reply| format!("```json\n{reply}\n```"));
+    let done = Bench::new(fenced).run(chain("read_note")).await;
+    let repairs = json!(done.outcome.repairs);
+    assert_eq!(repairs, json!({"next: code-fence": 1, "answer: code-fence": 1}));
+
+    let broken = move |request: &ChatRequest| if request.prompt_kind == "next" { fenced(request) } else { None };
+    let done = Bench::new(broken).run(chain("read_note")).await;
+    assert_eq!((done.outcome.outcome, json!(done.outcome.repairs)), (OutcomeKind::Failed, json!({"next: code-fence": 1})));
+}
+
+#[tokio::test]
 async fn the_share_counts_calls() {
     let mut bench = Bench::new(able);
     bench.settings.max_calls = 5;
