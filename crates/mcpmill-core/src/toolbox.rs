@@ -1,6 +1,11 @@
 //! All harvested tools, for looking up and for drawing candidates.
 
-use std::collections::{HashMap, HashSet};
+mod same;
+
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use rayon::prelude::*;
 
@@ -10,6 +15,10 @@ use crate::{
     naming::alias,
     record::{Tool, Twin},
 };
+use same::Compared;
+
+/// Tools that stand beside a withheld one at most: as many as a filter asks about.
+const MOST_WITHOUT: usize = 10;
 
 /// Tools by id, what is known of their copies, and a deterministic draw of others.
 #[derive(Clone, Debug, Default)]
@@ -104,40 +113,30 @@ impl Toolbox {
         placed(all, key)
     }
 
-    /// Up to `count` tools that do not do what the `withheld` one does, half of them near misses: tools of its
-    /// own server, which are there to be told apart, those with most words in common first. A tool of another
-    /// server that shares its name or most of its words may well do the same; it is not among them.
+    /// Up to `count` of the tools that [`Toolbox::beside`] names, those that `admit` lets in.
     pub fn without<'a>(&'a self, withheld: &Tool, count: usize, key: &str, admit: impl Fn(&Tool) -> bool) -> Vec<&'a Tool> {
-        let wanted = words(withheld);
-        let is_other = |t: &Tool| t.server_id == withheld.server_id || alike(&wanted, &words(t)) < SAME;
-        let fits = |t: &Tool| is_other(t) && alias(&t.name) != alias(&withheld.name) && admit(t);
+        placed(self.beside(withheld, key).into_iter().filter(|t| admit(t)).take(count).collect(), key)
+    }
+
+    /// The tools that may be offered where the `withheld` one is asked for, ten at most and the same for the same `key`:
+    /// none that may well do what it does. Every other one is a near miss, a tool of its own server, those with most
+    /// words in common first. That none of them fits is for a filter to find: it asks about all of them.
+    pub fn beside<'a>(&'a self, withheld: &Tool, key: &str) -> Vec<&'a Tool> {
+        let wanted = Compared::new(withheld);
+        let is_near = |t: &Tool| self.cluster(t) == self.cluster(withheld);
+        let fits = |t: &Tool| alias(&t.name) != alias(&withheld.name) && !wanted.may_be(t, is_near(t));
         let rest = self.distractors(&[withheld], usize::MAX, key, fits);
         let (mut near, far): (Vec<&Tool>, Vec<&Tool>) = rest.into_iter().partition(|t| t.server_id == withheld.server_id);
-        near.sort_by(|a, b| alike(&wanted, &words(b)).total_cmp(&alike(&wanted, &words(a))));
-        let split = near.len().min(count.div_ceil(2));
-        let farther = near.split_off(split);
-        placed(near.into_iter().chain(far).chain(farther).take(count).collect(), key)
+        near.sort_by_cached_key(|t| Reverse((wanted.alike(t) * 1e6) as u64));
+        let (mut near, mut far) = (near.into_iter(), far.into_iter());
+        let in_turn = |_| [near.next(), far.next()];
+        (0..MOST_WITHOUT).flat_map(in_turn).flatten().take(MOST_WITHOUT).collect()
     }
 }
-
-/// Share of words in common from which tools of two servers may do the same.
-const SAME: f64 = 0.4;
 
 fn placed<'a>(mut tools: Vec<&'a Tool>, key: &str) -> Vec<&'a Tool> {
     tools.sort_by_cached_key(|t| sha256_hex(format!("place\n{key}\n{}", t.id)));
     tools
-}
-
-/// The words of a tool's name and description, small ones left out.
-fn words(tool: &Tool) -> HashSet<String> {
-    let text = format!("{} {}", tool.name, tool.description_text()).to_lowercase();
-    text.split(|c: char| !c.is_alphanumeric()).filter(|w| w.chars().count() > 3).map(str::to_owned).collect()
-}
-
-/// Shared words of all words of the shorter text, 0 to 1.
-fn alike(a: &HashSet<String>, b: &HashSet<String>) -> f64 {
-    let least = a.len().min(b.len());
-    if least == 0 { 0.0 } else { a.intersection(b).count() as f64 / least as f64 }
 }
 
 #[cfg(test)]
@@ -236,5 +235,11 @@ mod tests {
             assert!(!names.contains(&"read_note") && !names.contains(&"open_note"), "{names:?}");
             assert_eq!(names.len(), count.min(7));
         }
+        // Whoever is asked about what is beside it is asked about all that any row offers.
+        let beside: Vec<&str> = box_.beside(&withheld, "k").iter().map(|t| t.name.as_str()).collect();
+        assert_eq!((beside.len(), beside[0]), (7, "delete_note"));
+        let offered = box_.without(&withheld, 4, "k", |t| t.name != "delete_note" && t.name != "count_2");
+        assert!(offered.len() == 4 && offered.iter().all(|t| beside.contains(&t.name.as_str())));
+        assert!(!offered.iter().any(|t| ["delete_note", "count_2"].contains(&t.name.as_str())));
     }
 }

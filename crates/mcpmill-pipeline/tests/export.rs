@@ -235,7 +235,8 @@ async fn rows_of_several_tools_offer_all_of_them_and_need_every_licence() {
 async fn what_is_withheld_is_not_offered_and_what_was_wrong_is_not_learned() {
     let servers = [server("a", Some("MIT")), server("b", Some("MIT"))];
     let counter = |t: usize| mcpmill_testkit::tool("b", &format!("count_{t}"), "counts fruit", json!({"n": t}));
-    let mut tools: Vec<Tool> = (0..4).map(|t| tool("a", &format!("a_tool_{t}"))).chain((0..4).map(counter)).collect();
+    let notes = ["show_note", "delete_note", "move_note", "send_note"].map(|name| tool("a", name));
+    let mut tools: Vec<Tool> = notes.into_iter().chain((0..4).map(counter)).collect();
     // A twin of the withheld tool, under another name.
     tools.push(Tool { cluster_id: tools[0].cluster_id.clone(), ..tool("b", "twin") });
     let no_tool = talk(SampleKind::NoTool, &[&tools[0]], vec![Message::assistant("I can't.")]);

@@ -67,6 +67,7 @@ fn bench(step: &str, says: Option<&str>, embedder: bool, tools: Vec<Tool>) -> Be
     let prompt = |id: &str| {
         let text = match id {
             "pick" => include_str!("../../../prompts/pick.md"),
+            "none" => include_str!("../../../prompts/none.md"),
             "score" => include_str!("../../../prompts/score.md"),
             "response" => include_str!("../../../prompts/response.md"),
             _ => return None,
@@ -403,17 +404,76 @@ async fn other_kinds_are_judged_by_what_applies_to_them() {
     assert!(seen.contains("b.txt\"}") && !seen.contains("a.txt"), "the right call is graded: {seen}");
 }
 
+/// What verifiers saw, by the name of each tool on the list.
+fn listed(prompt: &str) -> Vec<String> {
+    let own = prompt.rsplit_once("Request: ").unwrap().1;
+    own.lines().filter_map(|line| Some(line.strip_prefix("- ")?.split_once(": ")?.0.to_owned())).collect()
+}
+
 #[tokio::test]
-async fn a_request_that_no_tool_fits_is_held_to_the_tool_it_is_for() {
-    let named = |name: &str, i: usize| Tool { cluster_id: mcpmill_core::id::ClusterId(format!("clu_{i}")), ..tool(name, None) };
-    let tools = vec![named("read", 0), named("write", 1), named("list", 2)];
-    let sample = talk(SampleKind::NoTool, &[&tools[0]], "Please read the file", vec![Message::assistant("I can't read files.")]);
-    let step =
-        "kind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\"]\ndistractors = 2\ndrop_when = \"all-miss\"";
-    let judged = async |says: &str| bench(step, Some(says), false, tools.clone()).judge(sample.clone()).await.1.judgement;
-    assert_eq!(judged("{\"tool\": \"read\"}").await, Judgement::Keep);
-    assert_eq!(judged("{\"tool\": \"write\"}").await, Judgement::Drop);
+async fn where_no_tool_is_to_fit_verifiers_see_all_that_is_offered_and_must_choose_none() {
+    let on = |server: &str, name: &str, purpose: &str| {
+        let schema = json!({"type": "object", "properties": {name: {"type": "string"}}});
+        mcpmill_testkit::tool(server, name, purpose, schema)
+    };
+    let read = on("1", "read_file", "Read a file from disk");
+    let mut tools = vec![read.clone(), on("1", "read_text_file", "Read a text file from disk"), on("1", "none", "Empty the bin")];
+    tools.extend((0..20).map(|n| on("2", &format!("count_{n}"), &format!("Counts fruit of basket number {n}"))));
+    let toolbox = Arc::new(Toolbox::new(tools));
+    let sample = talk(SampleKind::NoTool, &[&read], "Please read the file", vec![Message::assistant("I can't read files.")]);
+    let (seen, prompts) = (Arc::new(std::sync::Mutex::new(Vec::<String>::new())), Arc::new(std::sync::Mutex::new(0)));
+    let judged = async |drop_when: &str, says: [&'static str; 2]| {
+        let (seen, turn) = (Arc::clone(&seen), Arc::clone(&prompts));
+        let model = Scripted::new(move |request| {
+            let Some(Message::User { content }) = request.messages.last() else { return None };
+            seen.lock().unwrap().push(content.clone());
+            let mut turn = turn.lock().unwrap();
+            *turn += 1;
+            Some(json!({"tool": says[(*turn + 1) % 2]}).to_string())
+        });
+        let prompt = |id: &str| {
+            let text =
+                if id == "none" { include_str!("../../../prompts/none.md") } else { include_str!("../../../prompts/pick.md") };
+            Some(Prompt::parse(id, text).unwrap())
+        };
+        let models = Ok(Models::new(model.recorded(), HashMap::new()));
+        let parts = Parts { embedder: Err("none".into()), models, toolbox: Arc::clone(&toolbox), prompt: &prompt };
+        let step = format!(
+            "[[step]]\nname = \"it\"\nkind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\", \"verifier-b\"]\n\
+             distractors = 2\ndrop_when = \"{drop_when}\"\n"
+        );
+        let chain = Chain::parse("test", &step, &parts).unwrap();
+        let bench = Bench { toolbox: Arc::clone(&toolbox), cx: context("4-filter"), chain };
+        bench.judge(sample.clone()).await.1
+    };
+    // A tool is called `none`, so that the entry has another name.
+    let verdict = judged("any-misses", ["none_", "none_"]).await;
+    assert_eq!((verdict.judgement, verdict.score), (Judgement::Keep, Some(2.0)), "{}", verdict.reason);
+    let verdict = judged("any-misses", ["none_", "none"]).await;
+    assert_eq!((verdict.judgement, verdict.threshold), (Judgement::Drop, Some(2.0)));
+    assert!(verdict.evidence.unwrap().contains("\"none\""));
+    assert_eq!(judged("all-miss", ["none_", "none"]).await.judgement, Judgement::Keep);
+    assert_eq!(judged("all-miss", ["none", "none"]).await.judgement, Judgement::Drop);
+
+    let seen = seen.lock().unwrap();
+    for prompt in seen.iter() {
+        let shown = listed(prompt);
+        assert_eq!((shown.len(), shown.last().unwrap().as_str()), (11, "none_"), "{shown:?}");
+        assert!(!shown.iter().any(|name| name == "read_file" || name == "read_text_file"), "{shown:?}");
+        // What export draws for the row, whatever it holds out, is among them.
+        for (count, out) in [(4, ""), (20, ""), (6, "none")] {
+            let offered = toolbox.without(&read, count, sample.id.as_str(), |tool| tool.name != out);
+            assert!(!offered.is_empty() && offered.iter().all(|tool| shown.contains(&tool.name)), "{count} {out}");
+        }
+    }
+    assert_ne!(listed(&seen[0]), listed(&seen[1]), "the verifiers see them in another order");
+}
+
+#[tokio::test]
+async fn a_request_that_no_tool_fits_is_about_the_tool_it_is_for() {
+    let read = tool("read", None);
+    let sample = talk(SampleKind::NoTool, &[&read], "Please read the file", vec![Message::assistant("I can't read files.")]);
     let near = "kind = \"embedding-similarity\"\nmax = 0.9\nmin = 0.1";
-    let judged = bench(near, None, true, tools.clone()).judge(sample.clone()).await.1;
+    let judged = bench(near, None, true, vec![read.clone()]).judge(sample).await.1;
     assert!(judged.score.is_some_and(|score| score > 0.1), "{judged:?}");
 }

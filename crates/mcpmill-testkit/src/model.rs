@@ -160,7 +160,9 @@ fn answer(body: &Value) -> String {
         Some("parallel" | "chain") => several(last, schema).to_string(),
         Some("ask") => question(last, schema).to_string(),
         Some("no_tool") => json!({ "answer": "I can't do that with what I have here." }).to_string(),
-        Some("pick") => json!({ "tool": pick(last, schema) }).to_string(),
+        Some("pick") => json!({ "tool": pick(last, schema, 0) }).to_string(),
+        // Nothing of the list is what the request is about, unless it says so.
+        Some("none") => json!({ "tool": pick(last, schema, usize::MAX) }).to_string(),
         Some("score") => json!({ "issue": "none", "score": 9 }).to_string(),
         Some("response") => json!({ "why": "it answers", "ok": true }).to_string(),
         Some("answer") => json!({ "answer": "That is what was found." }).to_string(),
@@ -238,15 +240,17 @@ fn values(value: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// The candidate whose purpose the request carries.
-fn pick(prompt: &str, schema: &Value) -> String {
+/// The candidate whose purpose the request carries, else the one at `otherwise` or the last.
+fn pick(prompt: &str, schema: &Value, otherwise: usize) -> String {
     let request = line_after(prompt, "Request: ");
     let found = prompt
         .lines()
         .filter_map(|l| l.strip_prefix("- ")?.split_once(": "))
         .find(|(_, purpose)| request.contains(&first_words(purpose)));
-    let first = || schema["properties"]["tool"]["enum"][0].as_str().unwrap_or_default().to_owned();
-    found.map_or_else(first, |(name, _)| name.to_owned())
+    let names: Vec<&str> =
+        schema["properties"]["tool"]["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let other = names.get(otherwise).or(names.last()).copied().unwrap_or_default();
+    found.map_or(other, |(name, _)| name).to_owned()
 }
 
 /// One line of text: a rewrite that states the values it is given, or a sentence of context.
@@ -304,6 +308,8 @@ mod tests {
     fn picks_the_tool_whose_purpose_the_request_carries() {
         let prompt =
             "Request: I want this: Reads a file from disk\n--- x ---\n- a: Writes a file\n- b: Reads a file from disk\n--- x ---";
-        assert_eq!(pick(prompt, &json!({})), "b");
+        assert_eq!(pick(prompt, &json!({}), 0), "b");
+        let names = json!({"properties": {"tool": {"enum": ["c", "d"]}}});
+        assert_eq!((pick("Request: x", &names, 0).as_str(), pick("Request: x", &names, usize::MAX).as_str()), ("c", "d"));
     }
 }

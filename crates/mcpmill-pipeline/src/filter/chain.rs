@@ -78,6 +78,9 @@ enum Step {
     ToolInvocation {
         name: String,
         prompt: String,
+        /// What is asked of samples that no tool is to fit.
+        #[serde(default = "none")]
+        none_prompt: String,
         verifiers: Vec<Role>,
         distractors: usize,
         drop_when: DropWhen,
@@ -94,6 +97,11 @@ enum Step {
         prompt: String,
         longest: usize,
     },
+}
+
+/// The prompt of steps that name none.
+fn none() -> String {
+    "none".into()
 }
 
 /// When the tool invocation step drops.
@@ -133,8 +141,8 @@ impl Chain {
             match step {
                 Step::SchemaValid { .. } => {}
                 Step::EmbeddingSimilarity { .. } => needs.embedder = true,
-                Step::ToolInvocation { prompt, verifiers, .. } => {
-                    needs.prompts.push(prompt);
+                Step::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
+                    needs.prompts.extend([prompt, none_prompt]);
                     needs.roles.extend(verifiers);
                 }
                 Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } => {
@@ -152,7 +160,9 @@ impl Chain {
         let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
         let rounds = steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()).map(|step| match step {
             Step::SchemaValid { .. } | Step::EmbeddingSimilarity { .. } => 0,
-            Step::ToolInvocation { prompt, verifiers, .. } => tries(&prompt) * verifiers.len() as u32,
+            Step::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
+                tries(&prompt).max(tries(&none_prompt)) * verifiers.len() as u32
+            }
             Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } => tries(&prompt),
         });
         rounds.max().unwrap_or_default()
@@ -166,7 +176,7 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
         Step::EmbeddingSimilarity { name, max, min } => {
             Box::new(EmbeddingSimilarity { name, max, min, embedder: parts.embedder.clone() })
         }
-        Step::ToolInvocation { name, prompt: id, verifiers, distractors, drop_when } => {
+        Step::ToolInvocation { name, prompt: id, none_prompt, verifiers, distractors, drop_when } => {
             if verifiers.is_empty() || distractors == 0 {
                 return Err("want at least one verifier and one distractor".into());
             }
@@ -174,6 +184,7 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
             Box::new(ToolInvocation {
                 name,
                 prompt: prompt(&id)?,
+                none_prompt: prompt(&none_prompt)?,
                 verifiers,
                 distractors,
                 drop_when,

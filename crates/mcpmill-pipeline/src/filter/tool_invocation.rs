@@ -1,16 +1,21 @@
-//! `tool-invocation`: shown the labelled tool among others, do verifiers choose it?
+//! `tool-invocation`: shown the labelled tool among others, do verifiers choose it? Where no tool is to fit: shown all
+//! that a row may offer, do they choose none?
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use mcpmill_core::{naming::alias, record::Verdict};
+use mcpmill_core::{
+    canonical::sha256_hex,
+    naming::alias,
+    record::{SampleKind, Verdict},
+};
 use serde_json::{Value, json};
 
 use super::{Bench, Case, Filter, chain::DropWhen};
 use crate::{
-    ask::Meter,
+    ask::{AskFailure, Meter},
     models::{Models, Role},
-    pick::pick,
+    pick::{pick, pick_or_none},
     prompt::Prompt,
 };
 use mcpmill_core::toolbox::Toolbox;
@@ -18,6 +23,8 @@ use mcpmill_core::toolbox::Toolbox;
 pub(super) struct ToolInvocation {
     pub(super) name: String,
     pub(super) prompt: Prompt,
+    /// What verifiers are asked where no tool is to fit.
+    pub(super) none_prompt: Prompt,
     pub(super) verifiers: Vec<Role>,
     pub(super) distractors: usize,
     pub(super) drop_when: DropWhen,
@@ -37,21 +44,22 @@ impl Filter for ToolInvocation {
             Ok(models) => models,
             Err(why) => return bench.unjudged(format!("no model: {why}")),
         };
-        let right = alias(&case.tool.name);
+        let none_fits = case.sample.kind == SampleKind::NoTool;
+        let right = (!none_fits).then(|| alias(&case.tool.name));
         let mut choices = Vec::new();
         for &role in &self.verifiers {
-            match self.choose(case, role, models, meter).await {
+            let chosen =
+                if none_fits { self.none(case, role, models, meter).await } else { self.choose(case, role, models, meter).await };
+            match chosen {
                 Ok(choice) => choices.push((role, choice)),
-                Err(why) => return bench.unjudged(format!("{role}: {why}")),
+                Err(failure) => return bench.unjudged(format!("{role}: {}: {}", failure.reason, failure.cause)),
             }
         }
         let hits = choices.iter().filter(|(_, choice)| *choice == right).count();
         let needed = if self.drop_when == DropWhen::AllMiss { 1 } else { choices.len() };
-        let verdict = if hits >= needed {
-            bench.keep(format!("{hits} of {} verifiers choose it", choices.len()))
-        } else {
-            bench.drop(format!("{hits} of {} verifiers choose it", choices.len()))
-        };
+        let what = if none_fits { "find that nothing offered does it" } else { "choose it" };
+        let reason = format!("{hits} of {} verifiers {what}", choices.len());
+        let verdict = if hits >= needed { bench.keep(reason) } else { bench.drop(reason) };
         let chosen: serde_json::Map<String, Value> =
             choices.into_iter().map(|(role, choice)| (role.to_string(), choice.into())).collect();
         let evidence = json!({ "labelled": right, "chosen": chosen }).to_string();
@@ -62,11 +70,25 @@ impl Filter for ToolInvocation {
 impl ToolInvocation {
     /// Each verifier sees other distractors in another order, so that one model in two roles still
     /// gives two opinions.
-    async fn choose(&self, case: &Case<'_>, role: Role, models: &Models, meter: &mut Meter) -> Result<String, String> {
+    async fn choose(
+        &self,
+        case: &Case<'_>,
+        role: Role,
+        models: &Models,
+        meter: &mut Meter,
+    ) -> Result<Option<String>, AskFailure> {
         let key = format!("{}\n{role}", case.sample.id);
         let candidates = self.toolbox.candidates(&[case.tool], self.distractors + 1, &key, |_| true);
         let request = &case.sample.instruction;
-        let choice = pick(models.role(role), &self.prompt, request, &candidates, &key, meter);
-        choice.await.map_err(|e| format!("{}: {}", e.reason, e.cause))
+        pick(models.role(role), &self.prompt, request, &candidates, &key, meter).await.map(Some)
+    }
+
+    /// Each verifier sees all tools that an export may offer, in another order.
+    async fn none(&self, case: &Case<'_>, role: Role, models: &Models, meter: &mut Meter) -> Result<Option<String>, AskFailure> {
+        let key = format!("{}\n{role}", case.sample.id);
+        let mut candidates = self.toolbox.beside(case.tool, case.sample.id.as_str());
+        candidates.sort_by_cached_key(|tool| sha256_hex(format!("none\n{key}\n{}", tool.id)));
+        let request = &case.sample.instruction;
+        pick_or_none(models.role(role), &self.none_prompt, request, &candidates, &key, meter).await
     }
 }
