@@ -378,7 +378,13 @@ async fn a_conversation_of_one_turn_has_not_several() {
         ("user", json!({"request": "What does n-99 say?"}), "`n-99` was not seen"),
         ("user", json!({"request": "Use read_note on n-17."}), "names the tool"),
         ("user", json!({"request": "Sure, here is n-17."}), "an assistant's"),
+        ("user", json!({"request": "I am the assistant and I have finished the whole task for you."}), "an assistant's"),
+        ("user", json!({"request": "All of it was deleted. How can I help you further?"}), "an assistant's"),
         ("next", note_id("n-99"), "`n-99` was not said"),
+        ("next", note_id("customers"), "`customers` was not said"),
+        ("answer", json!({"answer": "Sorry, as an AI language model I cannot help with that request."}), "refuses"),
+        ("answer", json!({"answer": "The tool reported an ENOENT; nothing was done at all."}), "`tool`, which nobody did"),
+        ("answer", json!({"answer": "Something failed on the way."}), "`failed`, which nobody did"),
         ("answer", json!({"answer": "There are 3 notes."}), "`3` is in no answer"),
     ] {
         let bench = Bench::new(but(kind, &reply));

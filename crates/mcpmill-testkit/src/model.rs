@@ -165,6 +165,7 @@ fn answer(body: &Value) -> String {
         Some("none") => json!({ "tool": pick(last, schema, usize::MAX) }).to_string(),
         Some("score") => json!({ "issue": "none", "score": 9 }).to_string(),
         Some("response") => json!({ "why": "it answers", "ok": true }).to_string(),
+        Some("turn") => json!({ "why": "it follows", "ok": true }).to_string(),
         Some("answer") => json!({ "answer": "That is what was found." }).to_string(),
         Some("user") => json!({ "request": "Please go on with all of it." }).to_string(),
         Some(_) => instance(schema, schema, "value", 0).to_string(),

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{
     Filter, embedding_similarity::EmbeddingSimilarity, quality_score::QualityScore, response_valid::ResponseValid,
-    schema_valid::SchemaValid, tool_invocation::ToolInvocation,
+    schema_valid::SchemaValid, tool_invocation::ToolInvocation, turns::Turns,
 };
 use crate::{
     models::{Models, Role},
@@ -97,6 +97,10 @@ enum Step {
         prompt: String,
         longest: usize,
     },
+    Turns {
+        name: String,
+        prompt: String,
+    },
 }
 
 /// The prompt of steps that name none.
@@ -145,7 +149,7 @@ impl Chain {
                     needs.prompts.extend([prompt, none_prompt]);
                     needs.roles.extend(verifiers);
                 }
-                Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } => {
+                Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } | Step::Turns { prompt, .. } => {
                     needs.prompts.push(prompt);
                     needs.roles.push(Role::Judge);
                 }
@@ -163,7 +167,7 @@ impl Chain {
             Step::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
                 tries(&prompt).max(tries(&none_prompt)) * verifiers.len() as u32
             }
-            Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } => tries(&prompt),
+            Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } | Step::Turns { prompt, .. } => tries(&prompt),
         });
         rounds.max().unwrap_or_default()
     }
@@ -198,5 +202,6 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
         Step::ResponseValid { name, prompt: id, longest } => {
             Box::new(ResponseValid { name, prompt: prompt(&id)?, longest, models: parts.models.clone() })
         }
+        Step::Turns { name, prompt: id } => Box::new(Turns { name, prompt: prompt(&id)?, models: parts.models.clone() }),
     })
 }

@@ -7,6 +7,7 @@ mod quality_score;
 mod response_valid;
 mod schema_valid;
 mod tool_invocation;
+mod turns;
 
 pub use chain::{Chain, ChainError, Needs, Parts};
 pub use response_valid::RESPONSE_VALID;
@@ -48,6 +49,11 @@ pub trait Filter: Send + Sync {
 
     /// Judges one row. It cannot fail: what it could not decide is `unjudged`, with the cause.
     async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict;
+
+    /// Places in the conversation that its verdict leaves in and that are not to be learned from.
+    fn masks(&self, _: &Verdict) -> Vec<u32> {
+        Vec::new()
+    }
 }
 
 /// A verdict in the making: which row, which filter.
@@ -139,7 +145,12 @@ pub async fn filter_trajectories(
             return Done::none(Outcome::failed(id, "unknown-sample", "the trajectory's sample or tool is not in this run"));
         };
         let judged = judge(chain, &Case { subject: &id, sample, tool, called: &called, trajectory: Some(&trajectory) }).await;
-        trajectory.response_verdict = judged.0.last().map(|v| v.reason.split(':').next().unwrap_or_default().to_owned());
+        // What went wrong first, else that all is well.
+        let telling = judged.verdicts.iter().find(|v| v.judgement != Judgement::Keep).or(judged.verdicts.last());
+        trajectory.response_verdict = telling.map(|v| v.reason.split(':').next().unwrap_or_default().to_owned());
+        trajectory.masked.extend(&judged.masked);
+        trajectory.masked.sort_unstable();
+        trajectory.masked.dedup();
         done(trajectory, judged)
     })
     .await
@@ -171,24 +182,32 @@ impl Case<'_> {
     }
 }
 
+/// What a chain found.
+#[derive(Default)]
+struct Judged {
+    verdicts: Vec<Verdict>,
+    masked: Vec<u32>,
+    meter: Meter,
+}
+
 /// Asks the steps in order until one drops the row.
-async fn judge(chain: &Chain, case: &Case<'_>) -> (Vec<Verdict>, Meter) {
-    let mut meter = Meter::default();
-    let mut verdicts = Vec::new();
+async fn judge(chain: &Chain, case: &Case<'_>) -> Judged {
+    let mut judged = Judged::default();
     for step in &chain.steps {
-        let verdict = step.judge(case, &mut meter).await;
+        let verdict = step.judge(case, &mut judged.meter).await;
         let dropped = verdict.judgement == Judgement::Drop;
-        verdicts.push(verdict);
+        judged.masked.extend(step.masks(&verdict));
+        judged.verdicts.push(verdict);
         if dropped {
             break;
         }
     }
-    (verdicts, meter)
+    judged
 }
 
 /// The end of a judged row: dropped by a step, kept, or kept with steps that could not decide. A row
 /// whose judge could not be asked at all has failed; more than a few of those end the stage unsealed.
-fn done<T: Row>(row: T, (verdicts, meter): (Vec<Verdict>, Meter)) -> Done<T> {
+fn done<T: Row>(row: T, Judged { verdicts, meter, .. }: Judged) -> Done<T> {
     let id = row.row_id().to_owned();
     let dropped = verdicts.iter().find(|v| v.judgement == Judgement::Drop);
     let undecided: Vec<&str> =

@@ -28,8 +28,19 @@ use mcpmill_core::{
     id::ServerId,
     record::{Outcome, Sample, Tool},
 };
+use serde_json::Value;
 
 use crate::models::Models;
+
+/// Required parameters of which a wrong value can be told from a right one: they name a thing, or have a format.
+pub(crate) fn handles(schema: &Value) -> Vec<String> {
+    forms::breakable(schema)
+}
+
+/// Parameters whose values people do not spell out: they say what they want, not the SQL for it.
+pub(crate) fn is_expression(name: &str) -> bool {
+    values::is_expression(name)
+}
 
 /// What generate makes.
 #[derive(Clone)]

@@ -1,13 +1,16 @@
 //! Rollout: run surviving conversations on the live servers, each in fresh disposable worlds.
 
 mod kinds;
+mod known;
 pub(crate) mod place;
 mod prompts;
 mod run;
+mod voice;
 mod write;
 
 pub use prompts::RolloutPrompts;
 pub use write::Writer;
+pub(crate) use write::turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

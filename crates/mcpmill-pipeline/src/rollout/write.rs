@@ -2,19 +2,23 @@
 //! Code holds each of them to what was said and answered so far.
 
 use mcpmill_core::{
-    record::{Message, Sample, Tool},
+    record::{Message, Sample, SampleKind, Tool},
     schema::{Schema, required},
     text::clipped,
 };
 use serde_json::{Map, Value, json};
 
-use super::RolloutPrompts;
+use super::{
+    RolloutPrompts,
+    known::{from_nowhere, said},
+    voice::{behind_the_scenes, disclaims, is_an_answer},
+};
 use crate::{
     ask::{AskFailure, Meter, Question, ask},
     card::{card, one_line},
     generate::{
         language_name,
-        values::{invented, is_ended, placeholder, prune, speaks_as_assistant, states},
+        values::{invented, is_ended, placeholder, prune, states},
     },
     models::Models,
     prompt::Prompt,
@@ -22,10 +26,6 @@ use crate::{
 
 /// Characters of one answer that a model is shown.
 const SHOWN: usize = 1500;
-/// Characters of one answer that values are looked for in.
-const READ: usize = 100_000;
-/// Texts longer than this need not be copied from what was said word for word.
-const COPIED: usize = 120;
 
 /// Writes turns, with the models of the prompts' roles.
 pub struct Writer {
@@ -59,7 +59,9 @@ impl Writer {
             if let Some(fault) = checker.faults(&Value::Object(arguments.clone()), 1).into_iter().next() {
                 return Err(fault);
             }
-            match from_nowhere(&arguments, &schema, handed.as_deref(), &said) {
+            let written = arguments.iter().filter(|(name, _)| !known.contains_key(*name));
+            let written = written.map(|(name, value)| (name.clone(), value.clone())).collect();
+            match from_nowhere(&written, &schema, handed.as_deref(), &said) {
                 Some(value) => Err(format!("`{value}` was not said and not answered")),
                 None => Ok(arguments),
             }
@@ -73,6 +75,13 @@ impl Writer {
         let said = said(messages);
         let accept = |reply: &str| {
             let text = text_of(reply, "answer")?;
+            if disclaims(&text) {
+                return Err("the answer refuses what was done".into());
+            }
+            // A recovery has had its error.
+            if let Some(word) = behind_the_scenes(&text, &said, sample.kind != SampleKind::Recover) {
+                return Err(format!("the answer speaks of `{word}`, which nobody did"));
+            }
             let known: Vec<&str> = said.iter().map(String::as_str).collect();
             match invented(&text, &known) {
                 Some(new) => Err(format!("`{new}` is in no answer")),
@@ -95,7 +104,7 @@ impl Writer {
         let accept = |reply: &str| {
             let text = text_of(reply, "request")?;
             let known: Vec<&str> = said.iter().map(String::as_str).collect();
-            if speaks_as_assistant(&text) {
+            if is_an_answer(&text) {
                 return Err("the request is an assistant's answer".into());
             }
             if tool.name.contains(['_', '-']) && states(&text, &tool.name) {
@@ -149,7 +158,7 @@ fn foreign(mut inputs: Value, sample: &Sample) -> Value {
 }
 
 /// The conversation as a prompt shows it: who speaks, the text, and whether it comes from outside.
-fn turns(messages: &[Message]) -> Vec<Value> {
+pub(crate) fn turns(messages: &[Message]) -> Vec<Value> {
     let turn = |who: String, text: String, outside: bool| json!({"who": who, "text": text, "outside": outside});
     let of = |message: &Message| match message {
         Message::System { .. } => Vec::new(),
@@ -173,41 +182,6 @@ fn shown(content: &str) -> String {
     if cut != content { format!("{cut}\n(cut after {SHOWN} characters)") } else { cut }
 }
 
-/// All that was said by the user or answered by a tool, the arguments of calls too.
-fn said(messages: &[Message]) -> Vec<String> {
-    let of = |message: &Message| match message {
-        Message::User { content } => Some(content.clone()),
-        Message::Tool { content, .. } => Some(clipped(content, READ)),
-        Message::System { .. } | Message::Assistant { .. } => None,
-    };
-    messages.iter().filter_map(of).collect()
-}
-
-/// A value that nobody said: what `handed` names must be in there word for word, other short values too or hold
-/// nothing concrete, long ones must not make anything up.
-fn from_nowhere(arguments: &Map<String, Value>, schema: &Value, handed: Option<&str>, said: &[String]) -> Option<String> {
-    arguments.iter().find_map(|(name, value)| {
-        let listed = !schema["properties"][name]["enum"].is_null();
-        if listed { None } else { unsaid(value, handed == Some(name.as_str()), said) }
-    })
-}
-
-fn unsaid(value: &Value, handed: bool, said: &[String]) -> Option<String> {
-    let stated = |text: &str| said.iter().any(|said| states(said, text));
-    match value {
-        Value::Number(number) => (!stated(&number.to_string())).then(|| number.to_string()),
-        Value::String(text) if stated(text) => None,
-        Value::String(text) if handed && text.chars().count() <= COPIED => Some(text.clone()),
-        Value::String(text) => {
-            let known: Vec<&str> = said.iter().map(String::as_str).collect();
-            placeholder(text).or_else(|| invented(text, &known))
-        }
-        Value::Array(items) => items.iter().find_map(|item| unsaid(item, handed, said)),
-        Value::Object(map) => map.values().find_map(|value| unsaid(value, handed, said)),
-        Value::Null | Value::Bool(_) => None,
-    }
-}
-
 fn object(reply: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(reply).map_err(|e| e.to_string())
 }
@@ -223,22 +197,6 @@ fn text_of(reply: &str, field: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn nowhere(arguments: &Value, handed: Option<&str>) -> Option<String> {
-        let said = vec!["Put the label billing on it.".to_owned(), r#"[{"ticket": 4821, "title": "Double invoice"}]"#.to_owned()];
-        let schema = json!({"properties": {"mode": {"enum": ["fast"]}}});
-        from_nowhere(arguments.as_object().unwrap(), &schema, handed, &said)
-    }
-
-    #[test]
-    fn values_come_from_somebody() {
-        assert_eq!(nowhere(&json!({"ticket": 4821, "labels": ["billing"], "mode": "fast", "deep": true}), Some("ticket")), None);
-        assert_eq!(nowhere(&json!({"ticket": 482}), None), Some("482".into()));
-        assert_eq!(nowhere(&json!({"title": "Some invoice"}), Some("title")), Some("Some invoice".into()));
-        assert_eq!(nowhere(&json!({"note": "Some invoice"}), None), None);
-        assert_eq!(nowhere(&json!({"note": "see INV-77"}), None), Some("INV-77".into()));
-        assert_eq!(nowhere(&json!({"note": "<the note>"}), None), Some("the note".into()));
-    }
 
     #[test]
     fn what_stands_outside_the_marks_cannot_look_like_a_turn() {

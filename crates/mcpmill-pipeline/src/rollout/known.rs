@@ -1,0 +1,193 @@
+//! Whether the values of a written call were said by somebody: the user, or an answer.
+
+use mcpmill_core::{json::of_text, record::Message, text::clipped};
+use serde_json::{Map, Value};
+
+use crate::generate::{
+    handles, is_expression,
+    values::{invented, placeholder, states},
+    words,
+};
+
+/// Characters of one answer that values are looked for in.
+const READ: usize = 100_000;
+/// Texts longer than this need not be copied from what was said word for word.
+const COPIED: usize = 120;
+/// How deep an answer is looked into for texts that stand escaped in it.
+const DEEPEST: usize = 8;
+
+/// Parameters whose texts are written for the purpose, by the last word of their names.
+const WRITTEN: [&str; 13] = [
+    "content",
+    "text",
+    "body",
+    "message",
+    "description",
+    "title",
+    "note",
+    "observation",
+    "comment",
+    "summary",
+    "subject",
+    "caption",
+    "markdown",
+];
+/// Words of queries that nobody says.
+const SYNTAX: [&str; 36] = [
+    "select", "from", "where", "and", "or", "not", "null", "like", "order", "group", "by", "limit", "join", "left", "inner",
+    "on", "as", "count", "sum", "avg", "min", "max", "distinct", "desc", "asc", "having", "insert", "into", "values", "update",
+    "set", "delete", "is", "in", "between", "round",
+];
+
+/// All that was said by the user or answered by a tool. An answer in JSON is there as it stands and by its texts: what
+/// is escaped in it can be copied plainly.
+pub(super) fn said(messages: &[Message]) -> Vec<String> {
+    let of = |message: &Message| match message {
+        Message::User { content } => vec![content.clone()],
+        Message::Tool { content, .. } => {
+            let mut all = vec![clipped(content, READ)];
+            if content.contains('\\') && content.len() <= READ {
+                of_text(content).iter().for_each(|value| texts(value, 0, &mut all));
+            }
+            all
+        }
+        Message::System { .. } | Message::Assistant { .. } => Vec::new(),
+    };
+    messages.iter().flat_map(of).collect()
+}
+
+fn texts(value: &Value, depth: usize, out: &mut Vec<String>) {
+    match value {
+        _ if depth > DEEPEST => {}
+        Value::String(text) => out.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, depth + 1, out)),
+        Value::Object(map) => map.values().for_each(|item| texts(item, depth + 1, out)),
+        _ => {}
+    }
+}
+
+/// The first value of `arguments` that nobody said. Short texts must be said word for word, and so must handles of any
+/// length and what the parameter `handed` takes from an answer. Free are the words that the schema lists; a text that is
+/// written for the purpose, and a long one, need only make nothing up; of a query the words must be said.
+pub(super) fn from_nowhere(
+    arguments: &Map<String, Value>,
+    schema: &Value,
+    handed: Option<&str>,
+    said: &[String],
+) -> Option<String> {
+    let handles = handles(schema);
+    arguments.iter().find_map(|(name, value)| {
+        let must = Must { handle: handles.contains(name), handed: handed == Some(name.as_str()) };
+        unsaid((name, value), &schema["properties"][name], must, said)
+    })
+}
+
+/// How closely the texts of a parameter are held to what was said.
+#[derive(Clone, Copy)]
+struct Must {
+    handle: bool,
+    handed: bool,
+}
+
+fn unsaid((name, value): (&str, &Value), property: &Value, must: Must, said: &[String]) -> Option<String> {
+    if is_listed(property, value) {
+        return None;
+    }
+    match value {
+        Value::Number(number) => (!is_said(&number.to_string(), said)).then(|| number.to_string()),
+        Value::String(text) => unsaid_text(name, text, must, said),
+        Value::Array(items) => items.iter().find_map(|item| unsaid((name, item), &property["items"], must, said)),
+        Value::Object(map) => map.iter().find_map(|(key, item)| unsaid((key, item), &property["properties"][key], must, said)),
+        Value::Null | Value::Bool(_) => None,
+    }
+}
+
+fn unsaid_text(name: &str, text: &str, must: Must, said: &[String]) -> Option<String> {
+    if is_said(text, said) && !(must.handle && text.trim().is_empty()) {
+        return None;
+    }
+    let short = text.chars().count() <= COPIED;
+    if must.handle || (must.handed && short) {
+        return Some(text.to_owned());
+    }
+    let known: Vec<&str> = said.iter().map(String::as_str).collect();
+    let free = !short || words(name).last().is_some_and(|last| WRITTEN.contains(&last.as_str()));
+    if free {
+        placeholder(text).or_else(|| invented(text, &known))
+    } else if is_expression(name) {
+        let mut words = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+        words.find(|word| !SYNTAX.contains(&word.to_lowercase().as_str()) && !is_said(word, said)).map(str::to_owned)
+    } else {
+        Some(text.to_owned())
+    }
+}
+
+fn is_said(text: &str, said: &[String]) -> bool {
+    said.iter().any(|said| states(said, text))
+}
+
+/// Whether the schema itself names the value.
+fn is_listed(property: &Value, value: &Value) -> bool {
+    property["enum"].as_array().is_some_and(|words| words.contains(value))
+        || property.get("const") == Some(value)
+        || property.get("default") == Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn nowhere(arguments: &Value, handed: Option<&str>) -> Option<String> {
+        let said = vec![
+            "Put the label billing on it.".to_owned(),
+            r#"[{"ticket": 4821, "title": "Double invoice", "customer": "Ada"}]"#.to_owned(),
+        ];
+        let text = json!({"type": "string"});
+        let schema = json!({"properties": {
+            "mode": {"enum": ["fast"]}, "path": text, "note": text, "who": text, "size": {"default": 5}, "sql": text,
+            "labels": {"type": "array", "items": {"type": "string"}}},
+            "required": ["path"]});
+        from_nowhere(arguments.as_object().unwrap(), &schema, handed, &said)
+    }
+
+    #[test]
+    fn values_come_from_somebody() {
+        for good in [
+            json!({"ticket": 4821, "labels": ["billing"], "mode": "fast", "deep": true, "size": 5}),
+            json!({"note": "Some invoice"}),
+            json!({"who": "ada"}),
+            json!({"people": [{"note": "a friend", "who": "Ada"}]}),
+            json!({"sql": "SELECT title FROM ticket WHERE customer = 'Ada'"}),
+            json!({"who": "long words ".repeat(20)}),
+        ] {
+            assert_eq!(nowhere(&good, Some("ticket")), None, "{good}");
+        }
+        for (bad, why) in [
+            (json!({"ticket": 482}), "482"),
+            (json!({"size": 6}), "6"),
+            (json!({"note": "see INV-77"}), "INV-77"),
+            (json!({"note": "<the note>"}), "the note"),
+            (json!({"who": "customers"}), "customers"),
+            (json!({"path": "customers"}), "customers"),
+            (json!({"path": ""}), ""),
+            (json!({"mode": "slow"}), "slow"),
+            (json!({"labels": ["billing", "urgent"]}), "urgent"),
+            (json!({"people": [{"who": "Bob"}]}), "Bob"),
+            (json!({"sql": "SELECT title FROM customers"}), "customers"),
+        ] {
+            assert_eq!(nowhere(&bad, None).as_deref(), Some(why), "{bad}");
+        }
+        assert_eq!(nowhere(&json!({"title": "Some invoice"}), Some("title")), Some("Some invoice".into()));
+        let path = "long/".repeat(40);
+        assert_eq!(nowhere(&json!({ "path": path }), None), Some(path), "a handle is said at any length");
+    }
+
+    #[test]
+    fn what_is_escaped_in_an_answer_is_said_plainly() {
+        let answer = json!({"files": [{"path": "C:\\notes\\a.md"}]}).to_string();
+        let messages = [Message::Tool { tool_call_id: "1".into(), name: "t".into(), content: answer }];
+        assert!(is_said("C:\\notes\\a.md", &said(&messages)));
+    }
+}
