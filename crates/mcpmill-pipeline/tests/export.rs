@@ -17,7 +17,7 @@ use mcpmill_core::{
     },
     toolbox::Toolbox,
 };
-use mcpmill_pipeline::export::{Dataset, Sources, export};
+use mcpmill_pipeline::export::{CardCounts, Dataset, Sources, export};
 use mcpmill_testkit::{Kept, context};
 use serde_json::{Value, json};
 
@@ -54,6 +54,7 @@ fn trajectory(sample: &Sample, ended: Ended) -> Trajectory {
         result: None,
         response_verdict: None,
         masked: Vec::new(),
+        lineage: Vec::new(),
     }
 }
 
@@ -258,7 +259,9 @@ async fn what_is_withheld_is_not_offered_and_what_was_wrong_is_not_learned() {
     let answered = {
         let mut run = trajectory(&single, Ended::Answer);
         run.messages.extend([Message::assistant("Made up."), Message::assistant("As it is.")]);
-        Trajectory { masked: vec![3], ..run }
+        let text = |step: &str| json!({"step": step, "prompt": null, "model": "writer", "parent": null, "text": step});
+        let lineage = serde_json::from_value(json!([text("answer"), text("user")])).unwrap();
+        Trajectory { masked: vec![3], lineage, ..run }
     };
     let samples = vec![no_tool.clone(), recover.clone(), not_run.clone(), single.clone()];
     let sources = sources(&servers, &tools, &[mended, answered]);
@@ -275,7 +278,14 @@ async fn what_is_withheld_is_not_offered_and_what_was_wrong_is_not_learned() {
     );
     assert_eq!(row.loss, [false, true]);
     assert_eq!(ends[&recover.id].rows[0].loss, [false, false, false, true, false]);
-    assert_eq!(ends[&single.id].rows[0].loss, [false, true, false, false, true]);
+    let row = &ends[&single.id].rows[0];
+    assert_eq!(row.loss, [false, true, false, false, true]);
+    let steps: Vec<&str> = row.lineage.iter().map(|revision| revision.step.as_str()).collect();
+    assert_eq!(steps, ["answer", "user"], "the lineage of the run is behind that of the sample");
+    let mut counts = CardCounts::default();
+    counts.add(row);
+    let card = json!(counts);
+    assert_eq!(card["models"], json!({"writer": 1}), "the card names who wrote while it was run");
     assert_eq!(ends[&not_run.id].outcome.reason, "live: not_run", "two calls without an error between them are no conversation");
 }
 

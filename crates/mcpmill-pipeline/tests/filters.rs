@@ -214,6 +214,7 @@ fn ran(sample: &Sample, messages: Vec<Message>, ended: Ended) -> Trajectory {
         result: None,
         response_verdict: None,
         masked: Vec::new(),
+        lineage: Vec::new(),
     }
 }
 

@@ -369,7 +369,13 @@ async fn turns_follow_from_what_was_seen() {
     assert_eq!(row.messages[4], Message::user("What does n-17 say?"));
     assert_eq!((results(&row).len(), row.masked.len(), row.cause), (3, 0, None));
     assert_eq!(bench.servers.log().iter().filter(|l| l.starts_with('+')).count(), 1, "one world for the whole length");
-    assert_eq!(bench.model.asked(), ["answer", "user", "next", "answer", "user", "next", "answer"]);
+    let asked = ["answer", "user", "next", "answer", "user", "next", "answer"];
+    assert_eq!(bench.model.asked(), asked);
+    let steps: Vec<&str> = row.lineage.iter().map(|revision| revision.step.as_str()).collect();
+    assert_eq!(steps, asked, "who wrote which turn");
+    let request = &row.lineage[1];
+    assert_eq!((request.text.as_str(), request.prompt.as_deref()), ("What does n-17 say?", Some(prompts().user.hash.as_str())));
+    assert!(row.lineage.iter().all(|revision| revision.model.is_some()) && request.parent.is_some());
 }
 
 #[tokio::test]
@@ -405,7 +411,7 @@ async fn a_last_turn_that_comes_to_nothing_is_taken_out_whole() {
     for (id, cause) in [("n-18", "`delete_note` failed"), ("n-99", "`n-99` was not said")] {
         let row = Bench::new(requests(note_id(id))).row(several_turns()).await;
         assert_eq!(shape(&row), ["user", "list_notes", "=", "text", "user", "read_note", "=", "text"]);
-        assert_eq!((results(&row).len(), row.masked.len()), (2, 0));
+        assert_eq!((results(&row).len(), row.masked.len(), row.lineage.len()), (2, 0, 4));
         assert!(row.cause.as_deref().unwrap().contains(cause), "{:?}", row.cause);
     }
 }
@@ -540,6 +546,8 @@ async fn what_cannot_be_asked_fails_the_row_and_nothing_is_left_running() {
 async fn repairs_of_written_turns_are_counted() {
     let fenced = |request: &ChatRequest| able(request).map(|reply| format!("```json\n{reply}\n```"));
     let done = Bench::new(fenced).run(chain("read_note")).await;
+    let steps: Vec<&str> = done.rows[0].lineage.iter().map(|revision| revision.step.as_str()).collect();
+    assert_eq!(steps, ["next", "repair:code-fence", "answer", "repair:code-fence"]);
     let repairs = json!(done.outcome.repairs);
     assert_eq!(repairs, json!({"next: code-fence": 1, "answer: code-fence": 1}));
 

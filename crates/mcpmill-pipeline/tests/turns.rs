@@ -64,6 +64,7 @@ fn ran(sample: &Sample, messages: Vec<Message>) -> Trajectory {
         result: None,
         response_verdict: None,
         masked: Vec::new(),
+        lineage: Vec::new(),
     }
 }
 

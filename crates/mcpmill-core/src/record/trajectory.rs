@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{SampleId, TrajectoryId},
-    record::{Message, Row},
+    record::{Message, Revision, Row},
 };
 
 /// A sample's conversation with the tool's real answer.
@@ -30,6 +30,9 @@ pub struct Trajectory {
     /// Places in `messages` of what is not to be learned from, such as a call that was wrong.
     #[serde(default)]
     pub masked: Vec<u32>,
+    /// Every turn that was written while it was run, and by whom, in their order; they follow those of the sample.
+    #[serde(default)]
+    pub lineage: Vec<Revision>,
 }
 
 impl Row for Trajectory {

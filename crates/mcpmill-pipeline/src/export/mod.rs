@@ -153,6 +153,8 @@ fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &Assigned) -> D
     verdicts.extend(passed.and_then(|t| sources.verdicts.get(t.id.as_str())).cloned().unwrap_or_default());
     verdicts.sort_by(|a, b| (&a.subject_id, &a.filter).cmp(&(&b.subject_id, &b.filter)));
     let loss = loss(&job.sample, passed);
+    let mut lineage = job.sample.lineage;
+    lineage.extend(passed.iter().flat_map(|run| run.lineage.clone()));
     let row = ExportRow {
         id: job.sample.id,
         messages: passed.map_or(job.sample.messages, |t| t.messages.clone()),
@@ -166,7 +168,7 @@ fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &Assigned) -> D
         withheld: job.sample.withheld,
         licence: Some(together(servers.iter().filter_map(|s| s.licence.as_deref()), " AND ")).filter(|l| !l.is_empty()),
         live: live.into(),
-        lineage: job.sample.lineage,
+        lineage,
         verdicts,
         split,
     };

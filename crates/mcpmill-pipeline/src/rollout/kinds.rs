@@ -4,6 +4,7 @@ use mcpmill_core::{
     drive::Done,
     record::{Message, Outcome, Sample, SampleKind, Tool, ToolCall, Trajectory, Usage},
 };
+use serde_json::Value;
 
 use super::{
     Desk, calls, is_written_live,
@@ -103,10 +104,10 @@ async fn on_demand(run: &mut Run<'_>) -> Result<(), Stop> {
 async fn say_answer(run: &mut Run<'_>) -> Result<bool, Stop> {
     let Some(writer) = run.desk.writer else { return Ok(false) };
     let written = writer.answer(run.sample, &run.trajectory.messages, &mut run.meter).await;
-    let text = run.written(written)?;
-    let said = text.is_some();
-    run.trajectory.messages.extend(text.map(Message::assistant));
-    Ok(said)
+    let Some(text) = run.written(written)? else { return Ok(false) };
+    run.note(&writer.prompts.answer, writer, &text);
+    run.trajectory.messages.push(Message::assistant(text));
+    Ok(true)
 }
 
 /// The known call, then one after another with what the answers brought, then a text of them.
@@ -132,10 +133,11 @@ async fn multi_turn<'a>(run: &mut Run<'a>, first: &ToolCall, tools: &[&'a Tool])
         let written = writer.user(run.sample, &run.trajectory.messages, tool, &mut run.meter).await;
         let Some(request) = run.written(written)? else { return Ok(()) };
         let before = run.mark();
+        run.note(&writer.prompts.user, writer, &request);
         run.trajectory.messages.push(Message::user(request));
         if !next_call(run, tool).await? {
             // A request that no answer follows is no turn.
-            run.back_to(before);
+            run.back_to(&before);
             return Ok(());
         }
         if !say_answer(run).await? {
@@ -172,6 +174,7 @@ async fn next_call<'a>(run: &mut Run<'a>, tool: &'a Tool) -> Result<bool, Stop> 
     let Some(writer) = run.desk.writer else { return Ok(false) };
     let written = writer.next(run.sample, &run.trajectory.messages, tool, &mut run.meter).await;
     let Some(arguments) = run.written(written)? else { return Ok(false) };
+    run.note(&writer.prompts.next, writer, &Value::Object(arguments.clone()).to_string());
     let call = run.say_call(tool, arguments);
     match run.call(&call, tool).await? {
         Step::Good => Ok(true),

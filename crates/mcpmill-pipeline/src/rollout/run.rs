@@ -8,18 +8,22 @@ use mcpmill_core::{
     edge::{ToolError, ToolErrorKind},
     id::{ServerId, TrajectoryId},
     naming::alias,
-    record::{Ended, FunctionCall, Message, Outcome, PolicyDecision, Sample, SampleKind, Tool, ToolCall, ToolResult, Trajectory},
+    record::{
+        Ended, FunctionCall, Message, Outcome, PolicyDecision, Revision, Sample, SampleKind, Tool, ToolCall, ToolResult,
+        Trajectory,
+    },
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    CUT_SHORT, Desk,
+    CUT_SHORT, Desk, Writer,
     place::{CallFailure, Called, Place, Thread},
 };
 use crate::{
     ask::{AskFailure, Meter},
     filter::failing,
     harvest::world_of,
+    prompt::Prompt,
 };
 
 /// Turns of a conversation at most, and calls of one that is written while it is run.
@@ -43,6 +47,13 @@ pub(super) enum Step {
     Broken(ToolError),
     /// It was not made: the policy refuses it.
     Refused,
+}
+
+/// A place in a conversation, by what is there before it.
+pub(super) struct Mark {
+    messages: usize,
+    lineage: usize,
+    results: usize,
 }
 
 /// A conversation while it is run.
@@ -80,6 +91,7 @@ impl<'a> Run<'a> {
             result: None,
             response_verdict: None,
             masked: Vec::new(),
+            lineage: Vec::new(),
         };
         let (meter, results, places) = (Meter::default(), Vec::new(), BTreeMap::new());
         Self { sample, desk, meter, trajectory, raw: None, several, begun, live: 0, results, places }
@@ -198,16 +210,38 @@ impl<'a> Run<'a> {
         self.trajectory.masked.extend(at.and_then(|at| u32::try_from(at).ok()));
     }
 
-    /// How far the conversation has come: messages and answers.
-    pub(super) fn mark(&self) -> (usize, usize) {
-        (self.trajectory.messages.len(), self.results.len())
+    /// Notes who wrote a turn, and by name what had to be repaired for it.
+    pub(super) fn note(&mut self, prompt: &Prompt, writer: &Writer, text: &str) {
+        self.revision(&prompt.id, Some((prompt, writer)), text);
+        for repair in self.meter.untold() {
+            self.revision(&format!("repair:{}", repair.as_str()), None, text);
+        }
+    }
+
+    fn revision(&mut self, step: &str, by: Option<(&Prompt, &Writer)>, text: &str) {
+        let before = self.trajectory.lineage.last().or(self.sample.lineage.last());
+        let revision = Revision {
+            step: step.into(),
+            prompt: by.map(|(prompt, _)| prompt.hash.clone()),
+            model: by.map(|(prompt, writer)| writer.models.role(prompt.role).model().to_owned()),
+            parent: before.map(|revision| sha256_hex(&revision.text)),
+            text: text.into(),
+        };
+        self.trajectory.lineage.push(revision);
+    }
+
+    /// How far the conversation has come.
+    pub(super) fn mark(&self) -> Mark {
+        let Trajectory { messages, lineage, .. } = &self.trajectory;
+        Mark { messages: messages.len(), lineage: lineage.len(), results: self.results.len() }
     }
 
     /// Takes out what came after `mark`.
-    pub(super) fn back_to(&mut self, (messages, results): (usize, usize)) {
-        self.trajectory.messages.truncate(messages);
-        self.results.truncate(results);
-        self.trajectory.masked.retain(|at| *at < messages as u32);
+    pub(super) fn back_to(&mut self, mark: &Mark) {
+        self.trajectory.messages.truncate(mark.messages);
+        self.trajectory.lineage.truncate(mark.lineage);
+        self.results.truncate(mark.results);
+        self.trajectory.masked.retain(|at| (*at as usize) < mark.messages);
     }
 
     /// Whether a conversation that is written while it is run became one of its kind: two calls of a chain, or of two

@@ -125,6 +125,7 @@ impl Table for Trajectory {
             Column::text("result"),
             Column::text("response_verdict"),
             Column::uint32s("masked"),
+            lineage("lineage"),
         ])
     }
 }

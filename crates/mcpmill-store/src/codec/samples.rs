@@ -172,6 +172,7 @@ impl Dice {
             result: self.maybe(),
             response_verdict: self.maybe(),
             masked: self.many(|d| d.roll() as u32),
+            lineage: self.many(Self::revision),
         }
     }
 

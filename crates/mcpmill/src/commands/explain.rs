@@ -109,10 +109,12 @@ fn stage(what: &str) -> Option<String> {
             "runs surviving conversations on the live servers, each with a fresh disposable folder in the cage a server. Calls\n\
              that `rollout.refuse` names are not run; the decision is stored with the row. Answers are kept verbatim. The later\n\
              turns of chain and multi-turn are written meanwhile, by prompts/{next,answer,user}.md, and hold nothing that was\n\
-             neither said nor answered. A call that fails before it is mended, or at the end, is masked."
+             neither said nor answered. A call that fails before it is mended is masked; a conversation that did not become what\n\
+             it is called is dropped as `cut-short`, with the cause."
         }
         Stage::FilterTrajectories => {
-            "runs trajectories through filters/trajectory.toml: ok, empty, soft-error, hard-error, schema-breach, timed-out."
+            "runs trajectories through filters/trajectory.toml: ok, empty, soft-error, hard-error, schema-breach, timed-out.\n\
+             Turns that were written while it was run and do not follow are masked."
         }
         Stage::Export => "writes datasets/<name> as Parquet with a card: splits train, seen_tool, unseen_tool, unseen_server.",
     };
