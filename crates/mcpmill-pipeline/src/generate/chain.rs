@@ -8,11 +8,13 @@
 //! | 1.0 | `A` declares an output property of the name of `p` and a type that fits |
 //! | 0.9 | `A` declares an output property `id`, `name`, `path`, `key` or `url`, and `p` is that of a thing `A`'s name speaks of (`issue_id` after `list_issues`) |
 //! | 0.8 | `A` declares no output, finds or makes things (`list`, `search`, `create`, …), and `p` is the handle of a thing its name speaks of |
-//! | 0.6 | the same, of a thing that only its description speaks of |
+//! | 0.7 | `A` lists things of `B`'s server, and `p` is the handle that `B` takes for such a thing (`path` of `read_file` after `search_files`) |
+//! | 0.6 | as 0.8, of a thing that only its description speaks of |
 //! | 0.5 | `A` reads or fetches something, and `p` is a text to work on (`text`, `content`, `body`, `message`) |
 //!
-//! Tools of one server get 0.05 on top: they were made for each other. Twins are never paired, nor tools that a model
-//! could not tell apart by name.
+//! An output that could carry anything (`content`, `result`, `data`, …) is no declared output. Tools of one server get 0.05
+//! on top: they were made for each other; and 0.3 where the first lists what the second takes a handle of. Twins are
+//! never paired, nor tools that a model could not tell apart by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +39,7 @@ pub struct Link {
     pub tool: ToolId,
     /// Its parameter that takes what the first one brought.
     pub parameter: String,
-    /// How sure that is, 0.5 to 1.05.
+    /// How sure that is, 0.5 to 1.3.
     pub score: f64,
 }
 
@@ -55,7 +57,19 @@ struct Traits<'a> {
     /// Things its description speaks of, in the first sentence.
     described: BTreeSet<String>,
     finds: bool,
+    lists: bool,
+    searches: bool,
     reads: bool,
+}
+
+/// A required parameter that a value can be handed to.
+struct Want<'a> {
+    words: &'a [String],
+    kind: &'a str,
+    /// Whether its tool is on the server of the one before.
+    near: bool,
+    /// Whether its tool and the one before speak of one thing.
+    shared: bool,
 }
 
 /// All tools, to find what follows one.
@@ -72,6 +86,12 @@ const HANDLES: [&str; 9] = ["id", "name", "path", "key", "url", "uri", "number",
 const FINDS: [&str; 12] =
     ["list", "search", "find", "create", "add", "query", "lookup", "get", "discover", "browse", "make", "generate"];
 const READS: [&str; 9] = ["read", "get", "fetch", "download", "convert", "extract", "transcribe", "summarize", "translate"];
+const LISTS: [&str; 6] = ["list", "search", "find", "discover", "browse", "query"];
+const SEARCHES: [&str; 2] = ["search", "find"];
+/// Handles that point at the same thing from everywhere.
+const UNIVERSAL: [&str; 2] = ["url", "uri"];
+/// Outputs that could carry anything.
+const CARRIERS: [&str; 8] = ["content", "text", "result", "data", "output", "value", "message", "response"];
 const TEXTS: [&str; 5] = ["text", "content", "body", "message", "markdown"];
 
 impl<'a> Chains<'a> {
@@ -112,22 +132,47 @@ fn link(a: &Traits, b: &Traits) -> Option<Link> {
     if a.tool.cluster_id == b.tool.cluster_id || alias(&a.tool.name) == alias(&b.tool.name) {
         return None;
     }
-    let near = if a.tool.server_id == b.tool.server_id { 0.05 } else { 0.0 };
-    let scored = b.wants.iter().filter(|(_, words, _)| !a.takes.contains(&words.join(" "))).filter_map(|(name, words, kind)| {
-        let score = fit(a, words, kind);
-        (score >= LEAST).then(|| Link { tool: b.tool.id.clone(), parameter: name.clone(), score: score + near })
+    let near = a.tool.server_id == b.tool.server_id;
+    let is_verb =
+        |word: &String| FINDS.contains(&word.as_str()) || LISTS.contains(&word.as_str()) || READS.contains(&word.as_str());
+    let shared = a.named.intersection(&b.named).any(|word| !is_verb(word));
+    let scored = b.wants.iter().filter_map(|(name, words, kind)| {
+        let want = Want { words, kind, near, shared };
+        let score = fit(a, &want);
+        let handed = if is_listed(a, &want) { 0.3 } else { 0.05 };
+        let score_of_both = if near { score + handed } else { score };
+        (score >= LEAST).then(|| Link { tool: b.tool.id.clone(), parameter: name.clone(), score: score_of_both })
     });
     scored.max_by(|x, y| x.score.total_cmp(&y.score).then(y.parameter.cmp(&x.parameter)))
 }
 
-/// The score of a parameter, by its words and type, behind `a`.
-fn fit(a: &Traits, words: &[String], kind: &str) -> f64 {
-    let (handle, thing) = match words.split_last() {
+/// The last word of a parameter where that is a handle, and what it is the handle of.
+fn parts(words: &[String]) -> (Option<&str>, &[String]) {
+    match words.split_last() {
         Some((last, thing)) if HANDLES.contains(&last.as_str()) => (Some(last.as_str()), thing),
         _ => (None, words),
-    };
-    let fits = |found: &str| found == kind || found == "any" || kind == "string";
-    if a.brings.get(&words.join(" ")).is_some_and(|found| fits(found)) && !(thing.is_empty() && handle == Some("name")) {
+    }
+}
+
+/// Whether `a` lists the things that a tool of its server takes a handle of.
+fn is_listed(a: &Traits, want: &Want) -> bool {
+    let (handle, thing) = parts(want.words);
+    let about = if thing.is_empty() { want.shared } else { thing.iter().all(|word| a.named.contains(word)) };
+    want.near && a.lists && handle.is_some() && about
+}
+
+/// The score of a parameter behind `a`.
+fn fit(a: &Traits, want: &Want) -> f64 {
+    let (handle, thing) = parts(want.words);
+    let bare = handle.filter(|_| thing.is_empty());
+    // What a search was given is where it looks, and its answer names what lies there.
+    if a.takes.contains(&want.words.join(" ")) && !(a.searches && bare.is_some()) {
+        return 0.0;
+    }
+    let fits = |found: &str| found == want.kind || found == "any" || want.kind == "string";
+    // A bare `id` or `path` means something else on another server, and a bare `name` anywhere.
+    let is_own = bare.is_none_or(|handle| handle != "name" && (want.near || UNIVERSAL.contains(&handle)));
+    if is_own && a.brings.get(&want.words.join(" ")).is_some_and(|found| fits(found)) {
         return 1.0;
     }
     let about = |things: &BTreeSet<String>| !thing.is_empty() && thing.iter().all(|word| things.contains(word));
@@ -135,15 +180,16 @@ fn fit(a: &Traits, words: &[String], kind: &str) -> f64 {
     if brought && about(&a.named) {
         return 0.9;
     }
-    if a.brings.is_empty() && a.finds && handle.is_some() {
-        if about(&a.named) {
-            return 0.8;
-        }
-        if about(&a.described) {
-            return 0.6;
-        }
+    if a.brings.is_empty() && a.finds && handle.is_some() && about(&a.named) {
+        return 0.8;
     }
-    let text = words.last().is_some_and(|last| TEXTS.contains(&last.as_str())) && kind == "string";
+    if a.brings.is_empty() && bare.is_some() && is_listed(a, want) {
+        return 0.7;
+    }
+    if a.brings.is_empty() && a.finds && handle.is_some() && about(&a.described) {
+        return 0.6;
+    }
+    let text = want.words.last().is_some_and(|last| TEXTS.contains(&last.as_str())) && want.kind == "string";
     if a.brings.is_empty() && a.reads && text { 0.5 } else { 0.0 }
 }
 
@@ -154,7 +200,7 @@ fn traits(tool: &Tool) -> Traits<'_> {
     let verb = |verbs: &[&str]| named.iter().any(|word| verbs.contains(&word.as_str()));
     let mut brings = BTreeMap::new();
     if let Some(output) = tool.output_schema.as_deref().and_then(|text| mcpmill_core::json::of_text(text).ok()) {
-        outputs(&output, 0, &mut brings);
+        outputs((&output, &output), 0, &mut brings);
     }
     let handed = |name: String| {
         let kind = schema["properties"][&name]["type"].as_str().filter(|kind| matches!(*kind, "string" | "integer"))?.to_owned();
@@ -166,6 +212,8 @@ fn traits(tool: &Tool) -> Traits<'_> {
         wants: required(&schema).into_iter().filter_map(handed).collect(),
         takes: property_names(&schema).iter().map(|name| words(name).join(" ")).collect(),
         finds: verb(&FINDS),
+        lists: verb(&LISTS),
+        searches: verb(&SEARCHES),
         reads: verb(&READS),
         named: named.into_iter().collect(),
         described: words(first).into_iter().filter(|word| word.len() > 3).collect(),
@@ -173,19 +221,43 @@ fn traits(tool: &Tool) -> Traits<'_> {
     }
 }
 
-/// The properties of an output schema and their types, and of the things in its lists.
-fn outputs(schema: &Value, depth: usize, out: &mut BTreeMap<String, String>) {
+/// The properties of an output schema and their types, and of the things in its lists; not what could carry anything,
+/// nor lists and objects themselves, which are no text or number.
+fn outputs((root, schema): (&Value, &Value), depth: usize, out: &mut BTreeMap<String, String>) {
     if depth > 2 {
         return;
     }
+    let schema = pointed_at(root, schema);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let kind = property["type"].as_str().unwrap_or("any");
-        if matches!(kind, "string" | "integer" | "any") {
-            out.entry(words(name).join(" ")).or_insert_with(|| kind.to_owned());
+        let property = pointed_at(root, property);
+        let name = words(name).join(" ");
+        if let Some(kind) = scalar(property).filter(|_| !CARRIERS.contains(&name.as_str())) {
+            out.entry(name).or_insert_with(|| kind.to_owned());
         }
-        outputs(property, depth + 1, out);
-        outputs(&property["items"], depth + 1, out);
+        outputs((root, property), depth + 1, out);
+        outputs((root, &property["items"]), depth + 1, out);
     }
+}
+
+/// What a reference within the schema points at, one step.
+fn pointed_at<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let path = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
+    path.and_then(|path| root.pointer(path)).unwrap_or(schema)
+}
+
+/// `string`, `integer`, or `any` where no type is declared.
+fn scalar(property: &Value) -> Option<&str> {
+    let either = ["anyOf", "oneOf"].iter().find_map(|key| property[*key].as_array());
+    let kinds: Vec<&Value> = match (&property["type"], either) {
+        (Value::Array(kinds), _) => kinds.iter().collect(),
+        (Value::Null, Some(either)) => either.iter().map(|one| &one["type"]).collect(),
+        (Value::Null, None) => {
+            return ["$ref", "allOf", "properties", "items"].iter().all(|key| property[*key].is_null()).then_some("any");
+        }
+        (kind, _) => vec![kind],
+    };
+    let mut kinds = kinds.into_iter().filter(|kind| *kind != "null").map(|kind| kind.as_str().unwrap_or_default());
+    kinds.next().filter(|kind| matches!(*kind, "string" | "integer")).filter(|_| kinds.next().is_none())
 }
 
 #[cfg(test)]
@@ -222,7 +294,7 @@ mod tests {
             on("c", "read_page", "Reads a page", &[("address", "string")]),
         ];
         let found = follows(&tools, "list_issues");
-        assert_eq!(found[0], ("close_issue".into(), "issue_id".into(), 0.8 + 0.05));
+        assert_eq!(found[0], ("close_issue".into(), "issue_id".into(), 0.8 + 0.3));
         assert_eq!(found[1], ("label".into(), "issueNumber".into(), 0.8), "also on another server");
         assert_eq!(found.len(), 2, "what the first takes itself is not handed on: {found:?}");
         assert_eq!(follows(&tools, "read_page"), [("send_message".into(), "text".into(), 0.5)]);
@@ -242,6 +314,51 @@ mod tests {
             on("b", "post", "Posts", &[("text", "string")]),
         ];
         assert_eq!(follows(&tools, "search"), [("open".into(), "documentId".into(), 1.0)]);
+    }
+
+    #[test]
+    fn outputs_are_what_they_are_and_carriers_are_none() {
+        let time = json!({"type": "object", "$defs": {"zone": {"type": "object", "properties": {"offset": {"type": "string"}}},
+            "day": {"type": "string"}}, "properties": {"source": {"$ref": "#/$defs/zone"}, "day": {"$ref": "#/$defs/day"},
+            "lost": {"$ref": "elsewhere"}, "tags": {"type": "array", "items": {"type": "string"}}}});
+        let content = json!({"type": "object", "properties": {"content": {"type": "string"}}});
+        let with = |mut tool: Tool, output: &Value| {
+            tool.output_schema = Some(output.to_string());
+            tool
+        };
+        let tools = [
+            with(on("a", "convert_time", "Converts", &[("zone", "string")]), &time),
+            on("b", "move_file", "Moves", &[("source", "string"), ("target", "string")]),
+            on("b", "plan_day", "Plans", &[("day", "string")]),
+            on("b", "shift", "Shifts", &[("offset", "string")]),
+            on("b", "mark", "Marks", &[("tags", "string"), ("lost", "string")]),
+            with(on("c", "list_folders", "Lists", &[]), &content),
+            with(on("c", "read_file", "Reads", &[("path", "string")]), &content),
+            on("c", "write_file", "Writes", &[("path", "string"), ("content", "string")]),
+        ];
+        let names = |first: &str| -> Vec<String> { follows(&tools, first).into_iter().map(|(name, ..)| name).collect() };
+        let mut after_time = names("convert_time");
+        after_time.sort_unstable();
+        assert_eq!(after_time, ["plan_day", "shift"], "no object is a text; what is in it may be");
+        assert!(names("list_folders").is_empty(), "`content` of a list is nothing to write");
+        assert_eq!(follows(&tools, "read_file"), [("write_file".into(), "content".into(), 0.5 + 0.05)]);
+    }
+
+    #[test]
+    fn what_a_server_lists_goes_before_what_others_take() {
+        let path = [("path", "string")];
+        let tools = [
+            on("a", "search_files", "Searches", &[("path", "string"), ("words", "string")]),
+            on("a", "read_file", "Reads", &path),
+            on("a", "make_folder", "Makes", &path),
+            on("b", "open_file", "Opens", &path),
+        ];
+        assert_eq!(follows(&tools, "search_files"), [("read_file".into(), "path".into(), 0.7 + 0.3)]);
+        let id = json!({"type": "object", "properties": {"id": {"type": "string"}}});
+        let mut make = on("a", "make_list", "Makes", &[]);
+        make.output_schema = Some(id.to_string());
+        let tools = [make, on("a", "fill", "Fills", &[("id", "string")]), on("b", "pay", "Pays", &[("id", "string")])];
+        assert_eq!(follows(&tools, "make_list"), [("fill".into(), "id".into(), 1.0 + 0.05)], "an id is its server's own");
     }
 
     #[test]

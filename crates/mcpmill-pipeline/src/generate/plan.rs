@@ -149,6 +149,28 @@ struct Carriers<'a> {
     chains: Chains<'a>,
 }
 
+/// One tool follows in one of so many chains at most, and in two where that is fewer: what fits everything would be in
+/// all of them.
+const ONE_IN: usize = 10;
+
+/// Which tools follow in chains so far.
+#[derive(Default)]
+struct Seconds<'a> {
+    most: usize,
+    counts: HashMap<&'a ToolId, usize>,
+    pairs: HashSet<(&'a ToolId, &'a ToolId)>,
+}
+
+impl<'a> Seconds<'a> {
+    /// Takes `next` behind `first`, if it is not there already and not behind too many.
+    fn take(&mut self, first: &'a Tool, next: &'a Tool) -> bool {
+        let count = self.counts.entry(&next.id).or_default();
+        let free = *count < self.most && self.pairs.insert((&first.id, &next.id));
+        *count += usize::from(free);
+        free
+    }
+}
+
 /// Further turns of a conversation, beside the first.
 const MORE_TURNS: usize = 3;
 
@@ -175,6 +197,7 @@ impl<'a> Carriers<'a> {
     /// Samples of another kind: one of every tool that carries it, then a second one.
     fn seeds(&self, kind: SampleKind, samples: usize, per_tool: usize) -> Vec<Seed> {
         let mut seeds = Vec::new();
+        let mut seconds = Seconds { most: samples.div_ceil(ONE_IN).max(2), ..Seconds::default() };
         let mut able = if samples > 0 { in_turn(self.tools, kind.as_str()) } else { Vec::new() };
         for index in 0..per_tool {
             // A tool that carries no first sample carries no second one.
@@ -183,7 +206,7 @@ impl<'a> Carriers<'a> {
                 if seeds.len() == samples {
                     return seeds;
                 }
-                if let Some(seed) = self.carry(tool, kind, index, per_tool) {
+                if let Some(seed) = self.carry(tool, kind, (index, per_tool), &mut seconds) {
                     seeds.push(seed);
                     still.push(tool);
                 }
@@ -193,7 +216,7 @@ impl<'a> Carriers<'a> {
         seeds
     }
 
-    fn carry(&self, tool: &'a Tool, kind: SampleKind, index: usize, of: usize) -> Option<Seed> {
+    fn carry(&self, tool: &'a Tool, kind: SampleKind, (index, of): (usize, usize), seconds: &mut Seconds<'a>) -> Option<Seed> {
         let schema = tool.schema();
         let plain = forms::is_plain(tool);
         let seed = seed(tool, kind, index, of);
@@ -215,7 +238,8 @@ impl<'a> Carriers<'a> {
             SampleKind::Chain => {
                 let links = if plain { self.chains.after(tool) } else { Vec::new() };
                 let fit = links.into_iter().filter_map(|link| Some((*self.by_id.get(&link.tool)?, link.parameter)));
-                let (next, parameter) = fit.filter(|(next, _)| forms::is_plain(next)).nth(index)?;
+                let (next, parameter) =
+                    fit.filter(|(next, _)| forms::is_plain(next)).find(|(next, _)| seconds.take(tool, next))?;
                 Some(Seed { others: vec![next.clone()], link: Some(parameter), ..seed })
             }
             SampleKind::MultiTurn => {
@@ -322,6 +346,21 @@ mod tests {
         assert_eq!(planned.len() - count, 60, "the other tools are accounted for");
         let ids: HashSet<&str> = planned.iter().map(Row::row_id).collect();
         assert_eq!(ids.len(), planned.len());
+    }
+
+    #[test]
+    fn what_fits_everything_follows_in_few_chains() {
+        let on = |s: usize, name: &str, parameter: &str| {
+            let schema = json!({"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]});
+            Tool { server_id: ServerId(format!("srv_{s}")), ..tool(name, &format!("does {name}"), schema) }
+        };
+        let mut tools: Vec<Tool> = (0..30).map(|s| on(s, &format!("read_page_{s}"), "address")).collect();
+        tools.push(on(99, "keep", "text"));
+        let seconds = |samples: usize| {
+            let planned = mixed(tools.clone(), samples, 3, &Kinds::only(SampleKind::Chain)).rows;
+            seeds(&planned).iter().filter(|seed| seed.others.iter().any(|next| next.name == "keep")).count()
+        };
+        assert_eq!((seconds(1), seconds(20), seconds(30)), (1, 2, 3));
     }
 
     #[test]
