@@ -2,6 +2,7 @@
 
 mod card;
 mod dataset;
+mod licence;
 mod split;
 
 pub use card::{CardCounts, CardError, render_card};
@@ -166,7 +167,7 @@ fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &Assigned) -> D
         server_version: if let [server] = servers[..] { server.version.clone() } else { None },
         tool_ids: job.sample.tool_ids,
         withheld: job.sample.withheld,
-        licence: Some(together(servers.iter().filter_map(|s| s.licence.as_deref()), " AND ")).filter(|l| !l.is_empty()),
+        licence: licence::all_of(servers.iter().filter_map(|s| s.licence.as_deref())),
         live: live.into(),
         lineage,
         verdicts,
