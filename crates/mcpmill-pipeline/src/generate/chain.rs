@@ -169,6 +169,11 @@ fn fit(a: &Traits, want: &Want) -> f64 {
     if a.takes.contains(&want.words.join(" ")) && !(a.searches && bare.is_some()) {
         return 0.0;
     }
+    // An answer that says again what it was given (`timezone` after `source_timezone`) brings nothing.
+    let echo = format!(" {}", want.words.join(" "));
+    if handle.is_none() && a.takes.iter().any(|taken| taken.ends_with(&echo)) {
+        return 0.0;
+    }
     let fits = |found: &str| found == want.kind || found == "any" || want.kind == "string";
     // A bare `id` or `path` means something else on another server, and a bare `name` anywhere.
     let is_own = bare.is_none_or(|handle| handle != "name" && (want.near || UNIVERSAL.contains(&handle)));
@@ -319,7 +324,7 @@ mod tests {
     #[test]
     fn outputs_are_what_they_are_and_carriers_are_none() {
         let time = json!({"type": "object", "$defs": {"zone": {"type": "object", "properties": {"offset": {"type": "string"}}},
-            "day": {"type": "string"}}, "properties": {"source": {"$ref": "#/$defs/zone"}, "day": {"$ref": "#/$defs/day"},
+            "day": {"type": "string"}}, "properties": {"source": {"$ref": "#/$defs/zone"}, "area": {"type": "string"}, "day": {"$ref": "#/$defs/day"},
             "lost": {"$ref": "elsewhere"}, "tags": {"type": "array", "items": {"type": "string"}}}});
         let content = json!({"type": "object", "properties": {"content": {"type": "string"}}});
         let with = |mut tool: Tool, output: &Value| {
@@ -327,10 +332,11 @@ mod tests {
             tool
         };
         let tools = [
-            with(on("a", "convert_time", "Converts", &[("zone", "string")]), &time),
+            with(on("a", "convert_time", "Converts", &[("source_zone", "string"), ("from_area", "string")]), &time),
             on("b", "move_file", "Moves", &[("source", "string"), ("target", "string")]),
             on("b", "plan_day", "Plans", &[("day", "string")]),
             on("b", "shift", "Shifts", &[("offset", "string")]),
+            on("b", "paint", "Paints", &[("area", "string")]),
             on("b", "mark", "Marks", &[("tags", "string"), ("lost", "string")]),
             with(on("c", "list_folders", "Lists", &[]), &content),
             with(on("c", "read_file", "Reads", &[("path", "string")]), &content),
