@@ -309,3 +309,16 @@ async fn what_is_written_while_it_is_run_is_no_row_without_its_run() {
     assert_eq!((reason(&not_run), reason(&turns)), ("live: not_run".into(), "live: not_run".into()));
     assert_eq!((reason(&refused), reason(&unasked)), ("live: refused".into(), "live: unjudged".into()));
 }
+
+#[tokio::test]
+async fn a_row_that_can_offer_nothing_is_none() {
+    let servers = [server("a", Some("MIT"))];
+    let tools = [
+        mcpmill_testkit::tool("a", "read_note", "Reads a note", json!({})),
+        mcpmill_testkit::tool("a", "show_note", "Reads it", json!({})),
+    ];
+    let no_tool = talk(SampleKind::NoTool, &[&tools[0]], vec![Message::assistant("I can't.")]);
+    let ends = run(vec![no_tool.clone()], &dataset(&["not_run"], false, NO_SPLIT), &sources(&servers, &tools, &[])).await;
+    let outcome = &ends[&no_tool.id].outcome;
+    assert_eq!((outcome.outcome, outcome.reason.as_str()), (OutcomeKind::Dropped, "nothing-to-offer"));
+}

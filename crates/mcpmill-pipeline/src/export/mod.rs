@@ -149,6 +149,10 @@ fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &Assigned) -> D
     let Some(offered) = offered(&job.sample, dataset.candidates, &sources.toolbox, admit) else {
         return Done::none(Outcome::failed(id, "unknown-tool", "a tool of the sample is not in this run"));
     };
+    if offered.is_empty() {
+        // All that may stand beside what is withheld is held out.
+        return Done::none(Outcome::dropped(id, "nothing-to-offer"));
+    }
     let passed = sources.passed.get(&job.sample.id).filter(|t| t.ended == Ended::Answer);
     let mut verdicts = sources.verdicts.get(&id).cloned().unwrap_or_default();
     verdicts.extend(passed.and_then(|t| sources.verdicts.get(t.id.as_str())).cloned().unwrap_or_default());
