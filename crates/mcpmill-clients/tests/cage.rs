@@ -302,6 +302,7 @@ open('/dev/null', 'w').write('x'), open('/dev/urandom', 'rb').read(1), open('/de
 #[tokio::test]
 async fn what_of_usr_is_no_programs_business_is_not_there() {
     assert_ne!(run(&confined(&["ls", "-d", "/usr/src"])).await.end, ProcessEnd::Exited(0));
+    assert_ne!(run(&confined(&["ls", "-d", "/usr/local/etc"])).await.end, ProcessEnd::Exited(0), "npm keeps tokens there");
     // In many containers the project is in there; only root can try.
     let app = Planted(Path::new("/usr/src").join(mark("mcpmill-test")));
     if fs::create_dir_all(&app.0).is_ok() {
@@ -309,6 +310,23 @@ async fn what_of_usr_is_no_programs_business_is_not_there() {
         let output = run(&confined(&["cat", app.0.join("exchanges.sqlite").to_str().unwrap()])).await;
         assert!(!output.stdout.contains("secret"), "{output:?}");
     }
+}
+
+#[tokio::test]
+async fn settings_of_an_interpreter_are_not_there() {
+    let prefix = tempfile::tempdir().unwrap();
+    let settings = ["etc/npmrc", "lib/node_modules/npm/npmrc", "pip.conf"];
+    for name in settings.iter().chain(&["etc/fonts.conf", "lib/node_modules/npm/index.js"]) {
+        let file = prefix.path().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "there").unwrap();
+    }
+    let mut program = sh("cd $1; cat etc/* lib/node_modules/npm/* pip.conf; echo x > pip.conf");
+    program.command.extend(["sh".to_owned(), prefix.path().to_str().unwrap().to_owned()]);
+    program.binds = vec![Bind { host: prefix.path().into(), inside: prefix.path().into(), writable: false }];
+    let output = run(&program).await;
+    assert_eq!(output.stdout, "therethere", "{output:?}");
+    assert_eq!(fs::read_to_string(prefix.path().join("pip.conf")).unwrap(), "there");
 }
 
 #[tokio::test]

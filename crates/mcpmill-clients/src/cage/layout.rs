@@ -18,7 +18,7 @@ use super::{HOME, Host, Interpreter, devices, filter, outside::Outside};
 
 /// What programs need of /usr. The rest may be anybody's: in many containers the user's own project is in
 /// `/usr/src/app`.
-pub(super) const USR: [&str; 18] = [
+pub(super) const USR: [&str; 17] = [
     "/usr/bin",
     "/usr/sbin",
     "/usr/lib",
@@ -36,7 +36,6 @@ pub(super) const USR: [&str; 18] = [
     "/usr/local/libexec",
     "/usr/local/include",
     "/usr/local/share",
-    "/usr/local/etc",
 ];
 /// System folders besides /usr; on most systems links into it.
 const SYSTEM: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
@@ -56,6 +55,18 @@ const ETC: [&str; 11] = [
 ];
 /// What name lookups need, shown only to programs that have the network.
 const ETC_NETWORK: [&str; 4] = ["resolv.conf", "nsswitch.conf", "hosts", "gai.conf"];
+/// Settings of package clients below a folder of the system or of an interpreter, wherever of it is shown: they
+/// may hold tokens, and what programs need of them they are told.
+const SETTINGS: [&str; 8] = [
+    "etc/npmrc",
+    "lib/node_modules/npm/npmrc",
+    "share/nodejs/npm/npmrc",
+    "node_modules/npm/npmrc",
+    "nodejs/npm/npmrc",
+    "npmrc",
+    "pip.conf",
+    ".condarc",
+];
 /// Bytes of each private folder in memory.
 const TMP_BYTES: u64 = 256 << 20;
 
@@ -99,12 +110,12 @@ impl<'a> Layout<'a> {
             layout.push([OsStr::new("--dev-bind"), node.as_os_str(), Path::new("/dev").join(name).as_os_str()]);
         }
         for shown in [&host.python, &host.node].into_iter().flatten().flat_map(Interpreter::parts) {
-            layout.show(&shown);
+            layout.show(&shown)?;
         }
         for file in outside.map(|outside| outside.files.as_slice()).unwrap_or_default() {
-            layout.show(file);
+            layout.show(file)?;
         }
-        layout.binds(program);
+        layout.binds(program)?;
         for covered in std::mem::take(&mut layout.covered) {
             layout.push([OsStr::new("--remount-ro"), covered.as_os_str()]);
         }
@@ -160,13 +171,13 @@ impl<'a> Layout<'a> {
 
     fn system(&mut self, network: bool) -> io::Result<()> {
         for folder in USR.map(Path::new).into_iter().filter(|folder| folder.is_dir()) {
-            self.show(folder);
+            self.show(folder)?;
         }
         for name in SYSTEM {
             let path = Path::new("/").join(name);
             match fs::read_link(&path) {
                 Ok(target) => self.push([OsStr::new("--symlink"), target.as_os_str(), path.as_os_str()]),
-                Err(_) if path.is_dir() => self.show(&path),
+                Err(_) if path.is_dir() => self.show(&path)?,
                 Err(_) => {}
             }
         }
@@ -196,26 +207,41 @@ impl<'a> Layout<'a> {
     }
 
     /// A file of our own making, read-only.
-    fn made(&mut self, path: &str, content: &str) -> io::Result<()> {
+    fn made(&mut self, path: impl AsRef<OsStr>, content: &str) -> io::Result<()> {
         let number = self.hold(content.as_bytes())?.to_string();
-        self.push(["--perms", "0444", "--ro-bind-data", &number, path]);
+        self.push(["--perms", "0444", "--ro-bind-data", &number]);
+        self.push([path]);
         Ok(())
     }
 
     /// A host path, read-only, at the same place. Where it leads through links, the place it leads
-    /// to is shown too, as programs and scripts may name either.
-    fn show(&mut self, path: &Path) {
+    /// to is shown too, as programs and scripts may name either. Settings in there are empty.
+    fn show(&mut self, path: &Path) -> io::Result<()> {
         match fs::read_link(path) {
             // A program finds its library by where it lies itself, and not by where a link to it does.
             Ok(target) if path.is_file() => self.push([OsStr::new("--symlink"), target.as_os_str(), path.as_os_str()]),
-            _ => self.bind("--ro-bind", path, path),
+            _ => {
+                self.bind("--ro-bind", path, path);
+                self.without_settings(path)?;
+            }
         }
         if let Ok(real) = fs::canonicalize(path)
             && real != path
             && !is_shown(&real)
         {
             self.bind("--ro-bind", &real, &real);
+            self.without_settings(&real)?;
         }
+        Ok(())
+    }
+
+    /// Empties the settings of package clients below a folder that is shown. A link among them leads to what is not.
+    fn without_settings(&mut self, folder: &Path) -> io::Result<()> {
+        let settings = SETTINGS.iter().map(|name| folder.join(name));
+        for file in settings.filter(|file| fs::symlink_metadata(file).is_ok_and(|meta| meta.is_file())) {
+            self.made(file.as_os_str(), "")?;
+        }
+        Ok(())
     }
 
     /// A host path at some place, without what is hidden below it.
@@ -234,7 +260,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    fn binds(&mut self, program: &Confined) {
+    fn binds(&mut self, program: &Confined) -> io::Result<()> {
         let mut binds: Vec<_> = program.binds.iter().collect();
         // Outer folders first, or they would hide inner ones.
         binds.sort_by_key(|bind| bind.inside.components().count());
@@ -249,11 +275,12 @@ impl<'a> Layout<'a> {
                 (None, _) => {}
             }
             if !bind.writable && bind.host == bind.inside {
-                self.show(&bind.host);
+                self.show(&bind.host)?;
                 continue;
             }
             self.bind(if bind.writable { "--bind" } else { "--ro-bind" }, &bind.host, &bind.inside);
         }
+        Ok(())
     }
 
     /// What lies below, with everything that is written going elsewhere.
