@@ -202,11 +202,12 @@ impl Input {
     /// behind. So the program only starts once it was waved through, and a gate whose keeper is gone
     /// ends everything.
     ///
-    /// It also bounds what each process may open and how long a file may get. That is no bound on the tree,
+    /// It also bounds what each process may open and how long a file may get, and lets none lock memory, which
+    /// sockets could keep for it. That is no bound on the tree,
     /// but it keeps the tree from going far beyond its bounds before the watchdog looks.
     fn gate(self, disk_bytes: u64) -> String {
         let blocks = disk_bytes.saturating_add(FILE_SLACK) / SHELL_BLOCK;
-        let bounds = format!("ulimit -n {MOST_OPEN}; ulimit -f {blocks}; ulimit -c 0; ");
+        let bounds = format!("ulimit -n {MOST_OPEN}; ulimit -f {blocks}; ulimit -c 0; ulimit -l 0; ");
         let rest = if self == Self::Nothing { "exec \"$@\" </dev/null" } else { "exec \"$@\"" };
         format!("{GATE}{{ {bounds}}} 2>/dev/null; {rest}")
     }
