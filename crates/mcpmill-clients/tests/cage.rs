@@ -229,12 +229,75 @@ async fn memory_that_is_in_no_process_counts() {
         "import array, os, socket, time; a, b = socket.socketpair(); fd = os.open('/tmp', os.O_TMPFILE | os.O_RDWR); [os.write(fd, b'x' * (1 << 20)) for _ in range(200)]; a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [fd]))]); os.close(fd); time.sleep(60)",
         "import time; f = open('/tmp/x', 'wb'); [f.write(b'x' * (1 << 20)) for _ in range(200)]; f.flush(); time.sleep(60)",
         "import time; f = open('/dev/shm/x', 'wb'); [f.write(b'x' * (1 << 20)) for _ in range(200)]; f.flush(); time.sleep(60)",
+        // Files of no length.
+        "import time\nfor i in range(110000): open(f'/tmp/{i}', 'w').close()\ntime.sleep(60)",
+        // Memory that could be shared, of which a page stays mapped, and tables of pages without content.
+        "import ctypes, mmap, time; libc = ctypes.CDLL(None); size = 10 << 20; kept = []\nfor _ in range(20):\n  m = mmap.mmap(-1, size); m.write(b'x' * size); start = ctypes.addressof(ctypes.c_char.from_buffer(m))\n  libc.munmap(ctypes.c_void_p(start + 4096), ctypes.c_size_t(size - 4096)); kept.append((m, start))\ntime.sleep(60)",
+        "import mmap, time; step = 2 << 20; m = mmap.mmap(-1, 38400 * step, flags=0x4022, prot=mmap.PROT_READ); m.madvise(15); [m[i * step] for i in range(38400)]; time.sleep(60)",
     ];
     for script in hidden {
         let mut program = python(script);
         program.limits.memory_bytes = 100 << 20;
         assert_eq!(run(&program).await.end, ProcessEnd::OutOfMemory, "{script}");
     }
+}
+
+/// Python that goes on in `step`, which runs in another thread, and ends the first one.
+fn without_first_thread(step: &str) -> Confined {
+    let script = format!(
+        "
+import ctypes, os, threading, time
+def after(next):
+    threading.Thread(target=next).start()
+{step}
+after(step)
+ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)"
+    );
+    python(&script)
+}
+
+#[tokio::test]
+async fn what_goes_on_without_its_first_thread_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = "
+def step():
+    global hog
+    time.sleep(0.5); hog = b'x' * (200 << 20); time.sleep(60)";
+    let disk = "
+def step():
+    f = open('x', 'wb'); os.unlink('x'); [f.write(b'x' * (1 << 20)) for _ in range(20)]; f.flush(); time.sleep(60)";
+    // No thread is there for long.
+    let fleeting = "
+hog = []
+def step():
+    len(hog) == 100 or hog.append(b'x' * (2 << 20))
+    after(step)";
+    for (step, end) in [(memory, ProcessEnd::OutOfMemory), (disk, ProcessEnd::TooMuchDisk), (fleeting, ProcessEnd::OutOfMemory)] {
+        let mut program = without_first_thread(step);
+        program.limits.memory_bytes = 100 << 20;
+        program.binds = vec![world(folder.path())];
+        program.workdir = Some(WORLD.into());
+        let cage = cage().await.with_disk_bytes(4 << 20);
+        assert_eq!(cage.run(&program).await.unwrap().end, end, "{step}");
+    }
+    // It is no offence as such.
+    let honest = without_first_thread("\ndef step(): time.sleep(3); os._exit(7)");
+    assert_eq!(run(&honest).await.end, ProcessEnd::Exited(7));
+}
+
+#[tokio::test]
+async fn nobody_makes_the_watchdog_blind() {
+    let blinding = [
+        // More descriptors than anybody needs, and more to read of what is mapped.
+        "import os, time; [os.open('/dev/null', os.O_RDONLY) for _ in range(4000)]; [os.fork() or time.sleep(60) for _ in range(6)]; time.sleep(60)",
+        "import mmap, os, time\nfor i in range(17):\n  os.mkdir('d' * 200)\n  os.chdir('d' * 200)\nf = open('x', 'w+b'); f.write(b'x' * 4096); f.flush(); kept = [mmap.mmap(f.fileno(), 4096) for _ in range(3000)]; os.fork(); time.sleep(60)",
+    ];
+    for script in blinding {
+        assert_eq!(run(&python(script)).await.end, ProcessEnd::OutOfMemory, "{script}");
+    }
+    let many =
+        "import os, time; [os.open('/dev/null', os.O_RDONLY) for _ in range(400)]; [os.fork() for _ in range(4)]; time.sleep(3)";
+    assert_eq!(run(&python(many)).await.end, ProcessEnd::Exited(0), "6,400 are not");
 }
 
 #[tokio::test]

@@ -8,7 +8,10 @@ use std::{
 
 use mcpmill_core::edge::{Limits, ProcessEnd};
 
-use super::{beneath::disk_usage_within, usage::Usage};
+use super::{
+    beneath::disk_usage_within,
+    usage::{Usage, shared_memory},
+};
 
 /// Time between two looks at the processes.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -23,8 +26,9 @@ const HURRY: u64 = 8;
 /// Every file counts as at least this much: a bound on bytes is then one on the number of files, and a walk
 /// has an end.
 const LEAST_FILE: u64 = 16 << 10;
-/// Looks in a row at which something is hidden before that counts: descriptors may be on their way.
-const HIDDEN_LOOKS: u32 = 4;
+/// Looks in a row at which something is hidden before that counts: descriptors may be on their way, and a
+/// process may be about to end.
+const HIDDEN_LOOKS: u64 = 4;
 
 /// What a tree may use.
 #[derive(Clone, Debug)]
@@ -63,23 +67,31 @@ impl Bounds {
     }
 
     async fn by_processes(&self, root: u32, seen: &Seen) -> ProcessEnd {
+        let at_first = shared_memory();
+        let (mut hidden_memory, mut dodged) = (0, 0);
         loop {
             tokio::time::sleep(PERIOD).await;
-            let folders = self.folders.clone();
-            let most = u64::from(self.processes);
-            let tree = tokio::task::spawn_blocking(move || Usage::of_tree(root, &folders, most)).await.unwrap_or_default();
-            if tree.tasks > most {
+            let (folders, most_tasks, most_memory) = (self.folders.clone(), u64::from(self.processes), self.memory_bytes);
+            let look = move || Usage::of_tree(root, &folders, most_tasks, most_memory);
+            let tree = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+            if tree.tasks > most_tasks {
                 return ProcessEnd::TooManyProcesses;
             }
-            if tree.memory > self.memory_bytes {
+            if tree.memory > most_memory {
                 return ProcessEnd::OutOfMemory;
             }
             if tree.unlinked > self.disk_bytes {
                 return ProcessEnd::TooMuchDisk;
             }
             seen.unlinked.store(tree.unlinked, Ordering::Relaxed);
-            let hidden = if tree.hides { seen.hidden.load(Ordering::Relaxed) + 1 } else { 0 };
-            seen.hidden.store(hidden, Ordering::Relaxed);
+            let again = |looks: u64, now: bool| if now { looks + 1 } else { 0 };
+            seen.hidden.store(again(seen.hidden.load(Ordering::Relaxed), tree.hides), Ordering::Relaxed);
+            hidden_memory = again(hidden_memory, tree.hides_memory);
+            dodged = again(dodged, tree.dodges);
+            let hides = hidden_memory >= HIDDEN_LOOKS && has_grown(at_first, most_memory);
+            if hides || dodged >= HIDDEN_LOOKS {
+                return ProcessEnd::OutOfMemory;
+            }
         }
     }
 
@@ -91,7 +103,7 @@ impl Bounds {
             tokio::time::sleep(GLANCE).await;
             let now = self.free().await;
             // Somebody else may have filled the disk; only together the two say something.
-            let hides = seen.hidden.load(Ordering::Relaxed) >= u64::from(HIDDEN_LOOKS);
+            let hides = seen.hidden.load(Ordering::Relaxed) >= HIDDEN_LOOKS;
             if hides && now.saturating_add(self.disk_bytes) < at_first {
                 return ProcessEnd::TooMuchDisk;
             }
@@ -130,6 +142,12 @@ impl Bounds {
         let free = move || folders.iter().map(|folder| free_bytes(folder)).fold(0, u64::saturating_add);
         tokio::task::spawn_blocking(free).await.unwrap_or_default()
     }
+}
+
+/// Whether the memory that all programs share has grown by more than `most` since it was `at_first`. Somebody
+/// else may have made it grow, so that it only says something of a tree that hides some.
+fn has_grown(at_first: Option<u64>, most: u64) -> bool {
+    at_first.zip(shared_memory()).is_some_and(|(first, now)| now > first.saturating_add(most))
 }
 
 fn free_bytes(folder: &Path) -> u64 {

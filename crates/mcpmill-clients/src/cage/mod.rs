@@ -3,19 +3,28 @@
 //! Own user, PID, IPC, UTS and cgroup namespaces, a network namespace of its own unless an
 //! installer runs or a server whose policy lets it out, uid 1000 inside, no capabilities, a read-only root, private HOME and TMP of
 //! bounded size, and an environment from an allow-list. /proc is read-only, of /usr only what programs need is
-//! shown, and the folders of the project never. A watchdog bounds what the process tree uses; the kernel refuses
-//! calls that make memory which the watchdog could not see. The end of a caged program is the end of
-//! everything it started.
+//! shown, without the settings of package clients, and the folders of the project never. The end of a caged
+//! program is the end of everything it started.
 //!
-//! What is not bounded: bytes that wait in sockets of the program's own, up to the kernel's bound for each of
-//! the descriptors it may have open. And between two looks of the watchdog a program can go beyond its bounds by
-//! what the machine writes in a moment.
+//! A watchdog bounds what the process tree uses: resident memory and the tables of its pages, also of a process
+//! whose first thread has ended; the private folders, with every file in them counting; memory that processes
+//! share and deleted files, for as long as anybody has them open or mapped. A tree that has more descriptors or
+//! longer lists of mappings than the watchdog reads is ended. The kernel refuses calls that make or keep memory
+//! which the watchdog could not see.
+//!
+//! What is not bounded: bytes that wait in pipes and sockets of the program's own, up to the kernel's bound for
+//! each of the descriptors it may have open; what the kernel keeps for locks on files and for watches; other
+//! things of the kernel's that have bounds of its own. Where mcpmill is not root the sizes of shared memory and
+//! of some deleted files cannot be known: a tree that holds such is ended once the machine has lost as much as
+//! the tree may use. And between two looks of the watchdog a program can go beyond its bounds by what the
+//! machine writes in a moment.
 
 mod beneath;
 mod bounds;
 mod devices;
 mod error;
 mod filter;
+mod held;
 mod host;
 mod layout;
 mod orphans;

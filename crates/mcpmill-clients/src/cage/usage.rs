@@ -3,13 +3,14 @@
 use std::{
     collections::{HashMap, HashSet},
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use rustix::{fs::makedev, process::Pid};
+use rustix::process::Pid;
+
+use super::held::Held;
 
 /// Time for which one look at the processes of the machine serves all cages.
 const SHARED: Duration = Duration::from_millis(100);
@@ -17,9 +18,54 @@ const SHARED: Duration = Duration::from_millis(100);
 const IN_MEMORY: [&str; 3] = ["/dev/shm", "/tmp", super::HOME];
 /// What the system calls a file system in memory.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+/// Bytes that the kernel keeps for a file of such a folder, be it empty.
+const FILE_BYTES: u64 = 1 << 10;
+/// What of `/proc/PID/status` is memory of a process that is not resident: the tables of its pages, what was
+/// put aside, and pages of a kind that is counted for itself.
+const BESIDES: [&str; 3] = ["VmPTE:", "VmSwap:", "HugetlbPages:"];
 
-/// The processes of the machine by their parents, each with its resident bytes and threads.
-struct Processes(HashMap<u32, Vec<(u32, u64, u64)>>);
+/// A process of the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seen {
+    id: u32,
+    /// Under which /proc tells of it: another thread's once the first has ended.
+    thread: u32,
+    resident: u64,
+    tasks: u64,
+}
+
+impl Seen {
+    /// The process `id` and its parent.
+    fn now(id: u32) -> Option<(u32, Self)> {
+        let first = Stat::of(&format!("/proc/{id}/stat"))?;
+        let mut seen = Self { id, thread: id, resident: first.resident, tasks: first.tasks };
+        // Nothing is told of a process under a thread that has ended; only the first stays when it ends.
+        if first.has_ended() && first.tasks > 1 {
+            let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+            let threads = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            let mut living = threads.filter_map(|thread| Some((thread, Stat::of(&format!("/proc/{thread}/stat"))?)));
+            if let Some((thread, stat)) = living.find(|(_, stat)| !stat.has_ended()) {
+                (seen.thread, seen.resident) = (thread, stat.resident);
+            }
+        }
+        Some((first.parent, seen))
+    }
+
+    /// Whether it lives on in threads other than its first, and none of them could be looked at: they follow
+    /// one another faster.
+    fn dodges(&self) -> bool {
+        let leads = Stat::of(&format!("/proc/{}/stat", self.id)).is_some_and(|stat| !stat.has_ended() || stat.tasks < 2);
+        !leads && Stat::of(&format!("/proc/{}/stat", self.thread)).is_none_or(|stat| stat.has_ended())
+    }
+
+    /// Bytes that belong to it and are not resident.
+    fn besides(&self) -> u64 {
+        fs::read_to_string(format!("/proc/{}/status", self.thread)).map_or(0, |status| besides(&status))
+    }
+}
+
+/// The processes of the machine by their parents.
+struct Processes(HashMap<u32, Vec<Seen>>);
 
 impl Processes {
     /// As they are, or were a moment ago: one look serves all cages, or many of them would look at many
@@ -34,21 +80,34 @@ impl Processes {
     }
 
     fn now() -> Self {
-        let mut children: HashMap<u32, Vec<(u32, u64, u64)>> = HashMap::new();
+        let mut children: HashMap<u32, Vec<Seen>> = HashMap::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let stat = fs::read_to_string(entry.path().join("stat")).ok();
-            let Some((parent, resident, tasks)) = stat.as_deref().and_then(stat_line) else { continue };
-            children.entry(parent).or_default().push((pid, resident, tasks));
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Some((parent, seen)) = Seen::now(id) else { continue };
+            children.entry(parent).or_default().push(seen);
         }
         Self(children)
+    }
+
+    /// Those below `root`.
+    fn below(&self, root: u32) -> Vec<Seen> {
+        let (mut open, mut all) = (vec![root], Vec::new());
+        // Each once, even if an id was reused while reading.
+        let mut known = HashSet::from([root]);
+        while let Some(parent) = open.pop() {
+            for child in self.0.get(&parent).into_iter().flatten().filter(|child| known.insert(child.id)) {
+                open.push(child.id);
+                all.push(*child);
+            }
+        }
+        all
     }
 }
 
 /// What a process tree uses at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
-    /// Resident bytes, and what its files in memory hold.
+    /// Resident bytes, the tables of the pages, and what its files in memory hold.
     pub(super) memory: u64,
     /// Processes and threads.
     pub(super) tasks: u64,
@@ -56,43 +115,39 @@ pub(super) struct Usage {
     pub(super) unlinked: u64,
     /// Whether it holds files whose size cannot be known.
     pub(super) hides: bool,
+    /// Whether it holds memory whose size cannot be known.
+    pub(super) hides_memory: bool,
+    /// Whether it cannot be looked at: it has more open or mapped than anybody needs, or its threads are never
+    /// there when they are looked at.
+    pub(super) dodges: bool,
 }
 
 impl Usage {
-    /// What the tree below `root` uses. What it hides is not looked for in one of more than `most` processes and
-    /// threads, which ends all the same: that takes time in which a storm of them only grows.
-    pub(super) fn of_tree(root: u32, folders: &[PathBuf], most: u64) -> Self {
-        let processes = Processes::lately();
+    /// What the tree below `root` uses. What it hides is not looked for in one of more than `most_tasks`
+    /// processes and threads or of more than `most_memory` resident bytes, which ends all the same: that takes
+    /// time in which it only grows.
+    pub(super) fn of_tree(root: u32, folders: &[PathBuf], most_tasks: u64, most_memory: u64) -> Self {
+        let all = Processes::lately().below(root);
         let mut sum = Self::default();
-        let (mut open, mut all) = (vec![root], Vec::new());
-        let mut seen = HashSet::from([root]);
-        while let Some(pid) = open.pop() {
-            for &(child, resident, tasks) in processes.0.get(&pid).into_iter().flatten() {
-                // Once, even if a pid was reused while reading.
-                if !seen.insert(child) {
-                    continue;
-                }
-                sum.memory += resident;
-                sum.tasks += tasks;
-                open.push(child);
-                all.push(child);
-            }
+        for process in &all {
+            sum.memory += process.resident;
+            sum.tasks += process.tasks;
         }
-        if sum.tasks > most {
+        if sum.tasks > most_tasks || sum.memory > most_memory {
             return sum;
         }
-        let devices = folders.iter().filter_map(|folder| fs::metadata(folder).ok()).map(|meta| meta.dev()).collect();
-        let mut held = Held { devices, ..Held::default() };
-        for process in &all {
-            held.open(*process);
+        sum.memory += all.iter().map(Seen::besides).sum::<u64>();
+        sum.memory += all.first().map_or(0, |first| in_memory_folders(first.thread));
+        if sum.memory > most_memory {
+            return sum;
         }
-        // Once all descriptors are known: most of what is mapped is open too.
-        for process in &all {
-            held.mapped(*process);
-        }
-        sum.memory += held.memory + all.first().map_or(0, |&first| in_memory_folders(first));
+        let threads: Vec<u32> = all.iter().map(|process| process.thread).collect();
+        let held = Held::by(&threads, folders);
+        sum.memory += held.memory;
         sum.unlinked = held.disk;
         sum.hides = held.unknown;
+        sum.hides_memory = held.unknown_memory;
+        sum.dodges = held.is_too_much || all.iter().any(Seen::dodges);
         sum
     }
 }
@@ -112,125 +167,67 @@ fn in_memory_folders(process: u32) -> u64 {
             && let Ok(space) = rustix::fs::statvfs(&path)
         {
             sum += space.f_blocks.saturating_sub(space.f_bfree) * space.f_frsize;
+            sum += space.f_files.saturating_sub(space.f_ffree) * FILE_BYTES;
         }
     }
     sum
 }
 
-/// What no folder lists any more: memory files, and deleted ones of a disk.
-#[derive(Default)]
-struct Held {
-    /// Where the tree can write to the disk. Other deleted files are in memory folders and counted there.
-    devices: HashSet<u64>,
-    seen: HashSet<(u64, u64)>,
-    memory: u64,
-    disk: u64,
-    unknown: bool,
+/// Bytes of memory that all programs of the machine share, `None` when the system does not say.
+pub(super) fn shared_memory() -> Option<u64> {
+    named_kilobytes(&fs::read_to_string("/proc/meminfo").ok()?, "Shmem:")
 }
 
-impl Held {
-    /// What is open in a process.
-    fn open(&mut self, process: u32) {
-        let folder = format!("/proc/{process}/fd");
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(target) = fs::read_link(entry.path()) else { continue };
-            let target = target.as_os_str().as_encoded_bytes();
-            if target.ends_with(DELETED) {
-                if let Ok(meta) = fs::metadata(entry.path()) {
-                    self.count(&meta, target.starts_with(MEMORY_FILE));
-                }
-            } else if target.starts_with(b"socket:") {
-                let info = Path::new("/proc").join(process.to_string()).join("fdinfo").join(entry.file_name());
-                self.unknown |= fs::read_to_string(info).is_ok_and(|info| carries_descriptors(&info));
-            }
-        }
+fn besides(status: &str) -> u64 {
+    BESIDES.iter().filter_map(|name| named_kilobytes(status, name)).sum()
+}
+
+/// Bytes in the line `name   123 kB`.
+fn named_kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+/// What `/proc/PID/stat` says of a process or a thread.
+struct Stat {
+    state: char,
+    parent: u32,
+    resident: u64,
+    /// Threads of the process.
+    tasks: u64,
+}
+
+impl Stat {
+    fn of(path: &str) -> Option<Self> {
+        Self::read(&fs::read_to_string(path).ok()?)
     }
 
-    /// What a process has mapped, be it one page, and closed.
-    fn mapped(&mut self, process: u32) {
-        let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
-        for line in maps.split(|byte| *byte == b'\n').filter(|line| line.ends_with(DELETED)) {
-            let Some(map) = Mapped::read(line) else { continue };
-            if self.seen.contains(&(map.device, map.inode)) {
-                continue;
-            }
-            match fs::metadata(format!("/proc/{process}/map_files/{}", map.range)) {
-                Ok(meta) => self.count(&meta, map.is_memory),
-                // Only root may follow these.
-                Err(_) => self.unknown |= self.devices.contains(&map.device),
-            }
-        }
+    /// From the line. The name in parentheses is the program's own and may hold anything.
+    fn read(line: &str) -> Option<Self> {
+        let (_, rest) = line.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some(Self {
+            state: fields.first()?.chars().next()?,
+            parent: u32::try_from(number(1)?).ok()?,
+            resident: number(21)? * rustix::param::page_size() as u64,
+            tasks: number(17)?,
+        })
     }
 
-    fn count(&mut self, meta: &fs::Metadata, is_memory: bool) {
-        if !meta.is_file() || !self.seen.insert((meta.dev(), meta.ino())) {
-            return;
-        }
-        let bytes = meta.blocks() * 512;
-        if is_memory {
-            self.memory += bytes;
-        } else if self.devices.contains(&meta.dev()) {
-            self.disk += bytes;
-        }
+    fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
     }
-}
-
-/// What stands behind the name of a file that no folder lists.
-const DELETED: &[u8] = b" (deleted)";
-/// What stands before the name of a file in memory.
-const MEMORY_FILE: &[u8] = b"/memfd:";
-
-/// A line of `/proc/PID/maps`.
-struct Mapped<'a> {
-    range: &'a str,
-    device: u64,
-    inode: u64,
-    is_memory: bool,
-}
-
-impl<'a> Mapped<'a> {
-    fn read(line: &'a [u8]) -> Option<Self> {
-        // The name is the program's own and may hold anything.
-        let fields_end = line.iter().position(|byte| *byte == b'/')?;
-        let fields = std::str::from_utf8(&line[..fields_end]).ok()?;
-        let mut fields = fields.split_ascii_whitespace();
-        let range = fields.next()?;
-        let (major, minor) = fields.nth(2)?.split_once(':')?;
-        let number = |text| u32::from_str_radix(text, 16).ok();
-        let device = makedev(number(major)?, number(minor)?);
-        Some(Self { range, device, inode: fields.next()?.parse().ok()?, is_memory: line[fields_end..].starts_with(MEMORY_FILE) })
-    }
-}
-
-/// Whether descriptors wait in a socket for somebody to take them, from its `/proc/PID/fdinfo`.
-fn carries_descriptors(info: &str) -> bool {
-    let count = info.lines().find_map(|line| line.strip_prefix("scm_fds:"));
-    count.is_some_and(|count| count.trim() != "0")
-}
-
-/// Parent, resident bytes and threads from a line of `/proc/PID/stat`. The name in parentheses is
-/// the program's own and may hold anything.
-fn stat_line(line: &str) -> Option<(u32, u64, u64)> {
-    let (_, rest) = line.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let pages = number(21)?;
-    Some((u32::try_from(number(1)?).ok()?, pages * rustix::param::page_size() as u64, number(17)?))
 }
 
 /// Whether a process is gone, or only waits for somebody to ask how it ended.
 pub(super) fn has_ended(process: Pid) -> bool {
-    state(process.as_raw_nonzero().get()).is_none_or(|state| matches!(state, 'Z' | 'X'))
+    Stat::of(&format!("/proc/{}/stat", process.as_raw_nonzero())).is_none_or(|stat| stat.has_ended())
 }
 
 /// Whether a process sleeps until something happens.
 pub(super) fn is_waiting(process: i32) -> bool {
-    state(process) == Some('S')
-}
-
-fn state(process: i32) -> Option<char> {
-    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    line.rsplit_once(')')?.1.trim_start().chars().next()
+    Stat::of(&format!("/proc/{process}/stat")).is_some_and(|stat| stat.state == 'S')
 }
 
 #[cfg(test)]
@@ -240,32 +237,26 @@ mod tests {
     #[test]
     fn a_stat_line_is_read_behind_any_name() {
         let line = "7 (a) b) 3) S 42 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 100 2592000 10 18446744073709551615";
-        let (parent, resident, tasks) = stat_line(line).unwrap();
-        assert_eq!((parent, tasks), (42, 3));
-        assert_eq!(resident, 10 * rustix::param::page_size() as u64);
-        assert!(stat_line("nonsense").is_none());
+        let stat = Stat::read(line).unwrap();
+        assert_eq!((stat.state, stat.parent, stat.tasks), ('S', 42, 3));
+        assert_eq!(stat.resident, 10 * rustix::param::page_size() as u64);
+        assert!(Stat::read("nonsense").is_none());
     }
 
     #[test]
     fn processes_stand_below_their_parents() {
-        let processes = Processes::lately();
-        let siblings = &processes.0[&std::os::unix::process::parent_id()];
-        let own = siblings.iter().find(|(pid, ..)| *pid == std::process::id()).unwrap();
-        assert!(own.1 > 0 && own.2 > 0, "{own:?}");
+        let own = std::process::id();
+        let below = Processes::lately().below(std::os::unix::process::parent_id());
+        let seen = below.iter().find(|seen| seen.id == own).unwrap();
+        assert!(seen.thread == own && seen.resident > 0 && seen.tasks > 0 && !seen.dodges(), "{seen:?}");
+        assert!(seen.besides() > 0, "its pages have tables");
     }
 
     #[test]
-    fn a_mapped_file_is_read_behind_any_name() {
-        let line = b"7f12a000-7f12b000 rw-s 00000000 fe:01 4711                       /home/u/x /y (deleted)";
-        let map = Mapped::read(line).unwrap();
-        assert_eq!((map.range, map.device, map.inode, map.is_memory), ("7f12a000-7f12b000", makedev(0xfe, 1), 4711, false));
-        assert!(Mapped::read(b"1-2 rw-s 00000000 00:01 9 /memfd:x (deleted)").unwrap().is_memory);
-        assert!(Mapped::read(b"nonsense (deleted)").is_none());
-    }
-
-    #[test]
-    fn descriptors_on_their_way_are_seen() {
-        assert!(carries_descriptors("pos:\t0\nflags:\t02\nscm_fds: 3\n"));
-        assert!(!carries_descriptors("pos:\t0\nscm_fds: 0\n") && !carries_descriptors("pos:\t0\n"));
+    fn what_is_not_resident_is_summed() {
+        let status = "Name:\tVmPTE: 9 kB\nVmRSS:\t  500 kB\nVmPTE:\t      48 kB\nVmSwap:\t       2 kB\nHugetlbPages:\t 0 kB\n";
+        assert_eq!(besides(status), 50 << 10);
+        assert_eq!(besides("State:\tZ (zombie)\n"), 0);
+        assert!(shared_memory().is_some());
     }
 }
