@@ -10,8 +10,8 @@ use std::{
 
 use rustix::fs::makedev;
 
-/// Descriptors that are looked at in one tree, and bytes of the lists of what its processes have mapped. Many
-/// a server has 20 to 100 and 20 to 200 thousand, and each of its helpers as much.
+/// Descriptors that are looked at in one tree, and bytes of the lists of what its processes have mapped. A Node
+/// server that idles has some 20 and 8 thousand, the Rust compiler at work 11 and 70 thousand.
 const MOST_OPEN: usize = 16 << 10;
 const MOST_LISTED: usize = 16 << 20;
 
