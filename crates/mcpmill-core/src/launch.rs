@@ -73,11 +73,9 @@ pub struct LaunchError {
 /// # Errors
 /// The line is of a form that is not understood; the error names it.
 pub fn parse(command: &str, args: &[String]) -> Result<Package, LaunchError> {
-    let words = words(command, args);
+    let Line { words, of_a_shell } = split(command, args);
     let (launcher, rest) = launcher(&words);
-    if words.len() > args.len() + 1
-        && let Some(word) = words.iter().find(|word| is_of_a_shell(word))
-    {
+    if let Some(word) = of_a_shell {
         return Err(LaunchError { line: words.join(" "), why: format!("`{word}` in it is for a shell") });
     }
     let parsed = match (launcher.as_str(), rest) {
@@ -105,9 +103,13 @@ pub fn parse(command: &str, args: &[String]) -> Result<Package, LaunchError> {
 }
 
 /// A launch line in the form a record keeps: a line that only bridges to a remote server is that remote
-/// server, and a container is what it is.
+/// server, and a container is what it is. A line that needs a shell is kept as it is written: split, nothing
+/// would tell its signs from arguments.
 pub fn normalised(command: &str, args: &[String]) -> Launch {
-    let words = words(command, args);
+    let Line { words, of_a_shell } = split(command, args);
+    if of_a_shell.is_some() {
+        return Launch::Stdio { command: command.to_owned(), args: args.to_vec() };
+    }
     let (launcher, rest) = launcher(&words);
     if matches!(launcher.as_str(), "docker" | "podman")
         && !is_compose(rest)
@@ -143,22 +145,52 @@ fn bridged(args: &[String]) -> Option<Launch> {
 const LAUNCHERS: [&str; 15] =
     ["npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "uvx", "uv", "pipx", "deno", "docker", "podman", "node", "python"];
 
-/// Command and arguments. A command with spaces that begins with a launcher is a whole line, split at its white
-/// space.
-fn words<'a>(command: &'a str, args: &'a [String]) -> Vec<&'a str> {
-    let mut words: Vec<&str> = command.split_whitespace().collect();
-    let known = words.first().is_some_and(|first| LAUNCHERS.contains(&launcher(&[*first]).0.as_str()));
-    if words.len() < 2 || !known {
-        words = vec![command];
-    }
-    words.extend(args.iter().map(String::as_str));
-    words
+/// A line in words.
+struct Line<'a> {
+    /// The command and its arguments.
+    words: Vec<&'a str>,
+    /// What of it means something else to a shell, where all of it was one text.
+    of_a_shell: Option<&'a str>,
 }
 
-/// Whether a word of a line that was split means something else to a shell: quotes, pipes, what ends a command.
-/// `<redacted>` and `${NAME}` do not.
+/// Command and arguments. A command with spaces that begins with a launcher is a whole line, split at its white
+/// space, and so is what stands alone behind `cmd /c`.
+fn split<'a>(command: &'a str, args: &'a [String]) -> Line<'a> {
+    let is = |word: Option<&&str>, known: &[&str]| word.is_some_and(|word| known.contains(&launcher(&[*word]).0.as_str()));
+    let mut words: Vec<&str> = command.split_whitespace().collect();
+    if words.len() < 2 || !(is(words.first(), &LAUNCHERS) || is(words.first(), &["cmd"])) {
+        words = vec![command];
+    }
+    let of_windows = is(words.first(), &["cmd"]);
+    let for_shell = |word: &&str| is_of_a_shell(word) || (of_windows && word.contains(['%', '^']));
+    // What was given as an argument is nobody's to read.
+    let mut of_a_shell = words.iter().skip(1).copied().find(for_shell);
+    words.extend(args.iter().map(String::as_str));
+    if let [_, flag, line] = words[..]
+        && of_windows
+        && flag.eq_ignore_ascii_case("/c")
+    {
+        let inner: Vec<&str> = line.split_whitespace().collect();
+        if is(inner.first(), &LAUNCHERS) {
+            of_a_shell = of_a_shell.or_else(|| inner.iter().copied().find(for_shell));
+            words.truncate(2);
+            words.extend(inner);
+        }
+    }
+    Line { words, of_a_shell }
+}
+
+/// Whether a word of a line that was split means something else to a shell: quotes, pipes, what ends a command,
+/// what it would fill in or look up. `<redacted>`, `${NAME}` and `name@~1.2` do not.
 fn is_of_a_shell(word: &str) -> bool {
-    word.contains(['"', '\'', '`', '\\', '|', ';', '&']) || word.contains("$(") || word.contains('<') != word.contains('>')
+    let variable = word.match_indices('$').any(|(at, _)| {
+        word[at + 1..].starts_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '(' | '@' | '*' | '?' | '!'))
+    });
+    word.contains(['"', '\'', '`', '\\', '|', ';', '&', '*'])
+        || variable
+        || word.starts_with(['~', '#'])
+        || word.contains("=~")
+        || word.contains('<') != word.contains('>')
 }
 
 /// Whether it is a service of a compose file that is run.
@@ -245,12 +277,24 @@ fn is_short(arg: &str, letters: &str) -> bool {
 fn deno(args: &[&str]) -> Result<Package, String> {
     let allows = |arg: &str| is_short(arg, "ARWENSqr") || arg.starts_with("--allow-") || arg.starts_with("--no-prompt");
     let known = ["--quiet", "--no-check", "--no-config", "--no-lock", "--reload", "--node-modules-dir"];
-    let at = args.iter().position(|arg| !allows(arg) && !known.contains(&arg.split('=').next().unwrap_or(arg)));
+    let of_deno = |arg: &str| known.contains(&arg.split('=').next().unwrap_or(arg)) || arg.starts_with("--unstable");
+    let at = args.iter().position(|arg| !allows(arg) && !of_deno(arg));
     let at = at.ok_or("it names no package")?;
     match args[at].strip_prefix("npm:") {
-        Some(package) => npx(&[&[package.trim_start_matches('/')], &args[at + 1..]].concat()),
+        Some(package) => npx_of_deno(package.trim_start_matches('/'), &args[at + 1..]),
         None if args[at].starts_with('-') => Err(format!("option `{}` is not known", args[at])),
         None => Err(format!("`{}` is no package of the npm registry", args[at])),
+    }
+}
+
+/// `npm:package/program` is `npx --package package program`. What names a file is left to npm's own check.
+fn npx_of_deno(package: &str, args: &[&str]) -> Result<Package, String> {
+    let scope = if package.starts_with('@') { package.find('/').map_or(0, |at| at + 1) } else { 0 };
+    match package[scope..].split_once('/') {
+        Some((name, bin)) if !bin.is_empty() && !bin.contains(['/', '.']) => {
+            npx(&[&["--package", &package[..scope + name.len()], "--", bin], args].concat())
+        }
+        _ => npx(&[&[package], args].concat()),
     }
 }
 

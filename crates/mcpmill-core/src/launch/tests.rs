@@ -93,8 +93,12 @@ fn npm_packages_run_by_deno_are_npm_packages() {
     assert_eq!(package.args, ["x"]);
     check("deno run --allow-net=h.example --allow-env -q npm:/a", (Npm, "a", None, "a"));
     check("deno x npm:a", (Npm, "a", None, "a"));
+    check("deno run --unstable -A --unstable-kv npm:a", (Npm, "a", None, "a"));
+    let inner = check("deno run -A npm:@a/b@1.0.0/tool x -y", (Npm, "@a/b", Some("1.0.0"), "@a/b@1.0.0"));
+    assert_eq!((inner.bin.as_deref(), inner.args.as_slice()), (Some("tool"), &["x".to_owned(), "-y".to_owned()][..]));
+    assert_eq!(check("deno run npm:a/sub", (Npm, "a", None, "a")).bin.as_deref(), Some("sub"));
     refused("deno run -A jsr:@a/b", "no package of the npm registry");
-    refused("deno run -A npm:a/sub", "no package of the npm registry");
+    refused("deno run -A npm:a/../b", "no package of the npm registry");
     refused("deno run -A npm:-c x", "option `-c`");
     refused("deno run --import-map=x npm:a", "option `--import-map=x`");
     refused("deno run -A", "names no package");
@@ -114,13 +118,63 @@ fn a_whole_line_may_stand_where_its_command_should() {
     assert_eq!(normal, Launch::Stdio { command: "npx".to_owned(), args });
     assert_eq!(line("uvx --from a==1", &["tool"]).0.unwrap().bin.as_deref(), Some("tool"));
     assert_eq!(line("docker run -i img", &[]).1, Launch::Unsupported { what: "oci image `img`".to_owned() });
-    for command in ["npx -y a && rm x", "npx a 'b c'", "npx a $(id)", "npx a > x", "uvx a <your key>", "npx a; b", "npx a | b"] {
-        assert!(line(command, &[]).0.unwrap_err().why.ends_with("in it is for a shell"), "{command}");
-    }
+    assert_eq!(line("npx -y a@~1.2 b=${HOME} c@^2 x?y=1", &[]).0.unwrap().args.len(), 3);
     assert!(line("/opt/my tools/npx x", &[]).0.unwrap_err().why.contains("no launcher"));
     assert!(line("sh -c x", &[]).0.is_err());
     // Given as arguments, they are no shell's.
     assert_eq!(line("npx", &["a", "b && c"]).0.unwrap().args, ["b && c"]);
+    assert_eq!(line("npx -y a", &["b && c", "$HOME", "*"]).0.unwrap().args, ["b && c", "$HOME", "*"]);
+}
+
+/// A record holds the line as `normalised` leaves it, and harvest parses what the record holds.
+fn through_a_record(command: &str, args: &[&str]) -> Result<Package, LaunchError> {
+    let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+    match normalised(command, &args) {
+        Launch::Stdio { command, args } => parse(&command, &args),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_line_for_a_shell_is_refused_with_all_of_it_after_it_was_recorded() {
+    for command in [
+        "npx -y a && rm x",
+        "npx a 'b c'",
+        "npx a \"b c\"",
+        "npx a `id`",
+        "npx a $(id)",
+        "npx a > x",
+        "uvx a <your key>",
+        "npx a; b",
+        "npx a | tee x",
+        "npx a $HOME/docs",
+        "npx a --at=$PWD",
+        "npx a $@",
+        "npx a ~/docs",
+        "npx a --at=~/docs",
+        "npx a *.md",
+        "npx a # of mine",
+        "npx a \\ b",
+        "cmd /c npx a %APPDATA%",
+    ] {
+        let error = through_a_record(command, &[]).unwrap_err();
+        assert!(error.why.ends_with("in it is for a shell") && error.line == command, "{error}");
+    }
+    let error = through_a_record("cmd", &["/c", "npx -y a & del x"]).unwrap_err();
+    assert_eq!((error.line.as_str(), error.why.as_str()), ("cmd /c npx -y a & del x", "`&` in it is for a shell"));
+    assert_eq!(through_a_record("npx -y a b", &["c | d"]).unwrap().args, ["b", "c | d"]);
+}
+
+#[test]
+fn what_windows_is_given_in_one_argument_is_a_line() {
+    for (command, args) in
+        [("cmd", &["/c", "npx -y a@1.0.0 x"][..]), ("cmd.exe", &["/C", "npx.cmd -y a@1.0.0 x"]), ("cmd /c npx -y a@1.0.0 x", &[])]
+    {
+        let package = through_a_record(command, args).unwrap();
+        assert_eq!((package.requirement.as_str(), package.args.join(" ")), ("a@1.0.0", "x".to_owned()), "{command}");
+    }
+    assert_eq!(through_a_record("cmd", &["/c", "npx", "-y", "a", "b & c"]).unwrap().args, ["b & c"]);
+    assert!(through_a_record("cmd", &["/c", "dir /s"]).unwrap_err().why.contains("no launcher"));
 }
 
 #[test]

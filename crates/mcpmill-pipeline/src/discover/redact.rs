@@ -44,7 +44,7 @@ pub(super) fn clean(server: &mut ServerRecord) {
     door.invisible = door.invisible || escaped.is_some_and(hidden);
     match &mut server.launch {
         Launch::Stdio { command, args } => {
-            door.text(command);
+            door.line(command);
             door.args(args);
         }
         Launch::StreamableHttp { url, headers } | Launch::Sse { url, headers } => {
@@ -86,6 +86,16 @@ impl Door {
         }
         // Its page may have been cleaned before.
         self.redacted = self.redacted || text.contains(REDACTED);
+    }
+
+    /// A whole line that stands as a command, which is read word by word.
+    fn line(&mut self, line: &mut String) {
+        if line.contains(' ') {
+            let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            self.args(&mut words);
+            *line = words.join(" ");
+        }
+        self.text(line);
     }
 
     /// A value after an option of a secret's name, or with it (`--api-key=…`, `API_KEY=…`), is a secret, and

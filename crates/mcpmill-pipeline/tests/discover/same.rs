@@ -158,3 +158,24 @@ async fn what_the_user_starts_in_two_ways_is_two_servers_and_is_counted() {
     assert_eq!((count, names), ((0, 0, 0, 2), vec!["gh-mcp".to_owned()]));
     assert!(!format!("{:?}", kept.0.lock().unwrap()).contains("planted"));
 }
+
+#[tokio::test]
+async fn a_line_for_a_shell_goes_through_the_door_whole_and_without_its_secrets() {
+    let own = "kind = \"mcp-servers\"\ntitle = \"t\"\npath = \"x\"\nlaunch = \"mcp-servers-block\"\n";
+    let servers = json!({
+        "shell": {"command": "npx -y gh-mcp --token planted-word | tee x"},
+        "line": {"command": "npx -y other-mcp --token planted-word"},
+    });
+    let config = Arc::new(Config(Mutex::new(json!({ "mcpServers": servers }).to_string())));
+    let cx = CrawlContext { files: Some(config as _), ..CrawlContext::default() };
+    let (_, ends) = run(&[parse("own", own).unwrap()], &cx).await;
+    let mut launches: Vec<_> = rows(ends).into_iter().map(|row| (row.name, row.launch)).collect();
+    launches.sort_by(|a, b| a.0.cmp(&b.0));
+    let [(_, Launch::Stdio { command, args }), (_, Launch::Stdio { command: shell, args: none })] = &launches[..] else {
+        panic!("{launches:?}")
+    };
+    assert_eq!((command.as_str(), args.join(" ")), ("npx", "-y other-mcp --token <redacted>".to_owned()));
+    assert_eq!((shell.as_str(), none.len()), ("npx -y gh-mcp --token <redacted> | tee x", 0));
+    let error = mcpmill_core::launch::parse(shell, none).unwrap_err();
+    assert_eq!((error.line.as_str(), error.why.as_str()), (shell.as_str(), "`|` in it is for a shell"));
+}
