@@ -12,36 +12,87 @@ use super::{Failure, world::is_placed};
 /// What is asked for where nothing says what belongs there.
 pub(super) const UNNAMED: &str = "ARGUMENT";
 
+/// Bytes of a variable or an argument once it is filled. The system takes little more, and variables that name each
+/// other twice would double with each.
+const LONGEST: usize = 100_000;
+/// Variables that name each other in a chain.
+const MOST_LEVELS: usize = 32;
+
 /// The variables and arguments of one server, from its listing and from the user's credentials.
 pub(super) struct Given<'a> {
     credentials: &'a HashMap<String, String>,
     env: Vec<(String, String)>,
     missing: Vec<String>,
+    /// What became longer than it may be.
+    too_long: Option<String>,
+}
+
+/// A variable before what it names is filled in.
+struct Own<'s> {
+    name: &'s str,
+    value: &'s str,
+    /// The user gave this very value: whatever stands in it is meant.
+    is_given: bool,
+}
+
+/// Variables on their way to their values.
+struct Settling<'s> {
+    own: Vec<Own<'s>>,
+    settled: Vec<Option<String>>,
+    /// Those whose values are being made, each named by the one before.
+    inside: Vec<usize>,
+}
+
+impl Settling<'_> {
+    /// The variable of this name, unless its value is being made: a circle has none.
+    fn other(&self, name: &str) -> Option<usize> {
+        let at = self.own.iter().position(|own| own.name == name)?;
+        (!self.inside.contains(&at) && self.inside.len() < MOST_LEVELS).then_some(at)
+    }
 }
 
 impl<'a> Given<'a> {
     /// The variables of `server`. A value that is there to be replaced is none.
     pub(super) fn new(server: &ServerRecord, credentials: &'a HashMap<String, String>) -> Result<Self, Failure> {
-        let mut given = Self { credentials, env: Vec::new(), missing: Vec::new() };
+        let mut given = Self { credentials, env: Vec::new(), missing: Vec::new(), too_long: None };
+        let mut own = Vec::new();
         for variable in &server.env {
             let name = variable.name.as_str();
             if name.is_empty() || name.contains(['=', '/', '\0']) {
                 return Err(Failure::new(HarvestOutcome::Unsupported, format!("`{name}` is no name of a variable")));
             }
-            let listed = variable.value.as_ref();
+            let listed = variable.value.as_deref();
             let named = listed.filter(|value| !is_open(value));
-            // A secret's listed value is at most the name of what belongs there.
-            let own = credentials.get(name).filter(|_| variable.secret || named.is_none()).or(named).cloned();
-            match own {
-                Some(value) => given.env.push((name.to_owned(), value)),
+            // A secret's listed value is at most the name of what belongs there, and what names others has none yet.
+            let by_name = credentials.get(name).filter(|_| variable.secret || named.is_none_or(names_others));
+            match by_name.map(String::as_str).or(named) {
+                Some(value) => own.push(Own { name, value, is_given: by_name.is_some() }),
                 None if variable.required || listed.is_some() => given.lacks(name),
                 None => {}
             }
         }
-        // Variables may name each other, and credentials.
-        let values: Vec<String> = given.env.clone().iter().map(|(_, value)| given.filled(value, "")).collect();
-        given.env.iter_mut().zip(values).for_each(|((_, own), value)| *own = value);
+        let mut settling = Settling { settled: vec![None; own.len()], own, inside: Vec::new() };
+        let settled = (0..settling.own.len()).map(|at| (settling.own[at].name.to_owned(), given.settle(&mut settling, at)));
+        given.env = settled.collect();
         Ok(given)
+    }
+
+    /// The value of a variable, those that it names filled in first.
+    fn settle(&mut self, settling: &mut Settling<'_>, at: usize) -> String {
+        if let Some(value) = &settling.settled[at] {
+            return value.clone();
+        }
+        let Own { name, value, is_given } = settling.own[at];
+        let mut settled = value.to_owned();
+        if !is_given {
+            settling.inside.push(at);
+            settled = self.bounded(name, value, |given, hole| match settling.other(&hole.name) {
+                Some(other) if !is_placed(hole.written) => given.settle(settling, other),
+                _ => given.value(hole, ""),
+            });
+            settling.inside.pop();
+        }
+        settling.settled[at].insert(settled).clone()
     }
 
     /// `args` with nothing left open in them: `--api-key <redacted>` is asked for as `API_KEY`.
@@ -49,7 +100,7 @@ impl<'a> Given<'a> {
         let mut before = String::new();
         let mut out = Vec::with_capacity(args.len());
         for arg in args {
-            out.push(self.filled(arg, &before));
+            out.push(self.bounded("an argument", arg, |given, hole| given.value(hole, &before)));
             before = if arg.starts_with('-') && !arg.contains('=') { as_variable(arg) } else { String::new() };
         }
         out
@@ -57,6 +108,10 @@ impl<'a> Given<'a> {
 
     /// The variables, once the arguments are filled.
     pub(super) fn into_env(self) -> Result<Vec<(String, String)>, Failure> {
+        if let Some(name) = self.too_long {
+            let detail = format!("`{name}` has more than {LONGEST} bytes once it is filled");
+            return Err(Failure::new(HarvestOutcome::Unsupported, detail));
+        }
         match self.missing.is_empty() {
             true => Ok(self.env),
             false => {
@@ -66,8 +121,19 @@ impl<'a> Given<'a> {
         }
     }
 
-    fn filled(&mut self, text: &str, before: &str) -> String {
-        fill(text, |hole| self.value(hole, before))
+    /// `text` with its holes filled, as long as it does not become too long.
+    fn bounded(&mut self, name: &str, text: &str, mut value: impl FnMut(&mut Self, &Hole<'_>) -> String) -> String {
+        let mut length = 0;
+        let filled = fill(text, |hole| {
+            let value = if length > LONGEST { String::new() } else { value(self, hole) };
+            length += value.len();
+            value
+        });
+        if length <= LONGEST {
+            return filled;
+        }
+        self.too_long.get_or_insert_with(|| name.to_owned());
+        String::new()
     }
 
     fn value(&mut self, hole: &Hole<'_>, before: &str) -> String {
@@ -79,9 +145,7 @@ impl<'a> Given<'a> {
             _ => hole.name.as_str(),
         };
         let name = if name.is_empty() { UNNAMED } else { name };
-        // `API_KEY=${API_KEY}` is not its own value.
-        let other = |(own, value): &&(String, String)| own == name && !value.contains(hole.written);
-        let own = self.env.iter().find(other).map(|(_, value)| value.clone());
+        let own = self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
         if let Some(value) = own.or_else(|| self.credentials.get(name).cloned()) {
             return value;
         }
@@ -101,6 +165,16 @@ impl<'a> Given<'a> {
             self.missing.push(name.to_owned());
         }
     }
+}
+
+/// Whether a value names variables: `${LEVEL}`, `${LEVEL:-1}`.
+fn names_others(value: &str) -> bool {
+    let mut names = false;
+    fill(value, |hole| {
+        names |= hole.form == Form::Dollar;
+        String::new()
+    });
+    names
 }
 
 #[cfg(test)]
@@ -169,5 +243,36 @@ mod tests {
         assert_eq!(ends(&[("DB", Some("postgres://<redacted>h/db"))], &[]).unwrap_err(), "it needs `DB`");
         let (_, env) = ends(&[("API_KEY", Some("YOUR_KEY")), ("URL", Some("x/${OTHER}"))], &[]).unwrap();
         assert_eq!(env, [("API_KEY".to_owned(), "k1".to_owned()), ("URL".to_owned(), "x/k2".to_owned())]);
+    }
+
+    #[test]
+    fn variables_name_each_other_in_any_order() {
+        let all = |env: &[(&str, Option<&str>)]| ends(env, &["${A}"]);
+        let (args, env) = all(&[("A", Some("a-${B}")), ("B", Some("b-${API_KEY}")), ("C", Some("${B:-x}"))]).unwrap();
+        let values: Vec<&str> = env.iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!((values, args), (vec!["a-b-k1", "b-k1", "b-k1"], vec!["a-b-k1".to_owned()]));
+        assert_eq!(all(&[("A", Some("${B}")), ("B", Some("${GONE}"))]).unwrap_err(), "it needs `GONE`");
+        assert_eq!(all(&[("A", Some("${B}")), ("B", Some("${A}"))]).unwrap_err(), "it needs `A`");
+        assert_eq!(all(&[("A", Some("${A}"))]).unwrap_err(), "it needs `A`");
+        assert_eq!(all(&[("A", Some("${B}")), ("B", Some("${A:-z}"))]).unwrap().0, ["z"]);
+    }
+
+    #[test]
+    fn what_the_user_gave_stays_as_it_is() {
+        let credentials = [("LEVEL", "${PORT}"), ("MY", "${LEVEL}")].map(|(n, v)| (n.to_owned(), v.to_owned())).into();
+        let server = server(&[("LEVEL", Some("${OTHER:-1}")), ("X", Some("x ${MY}")), ("PORT", Some("80"))]);
+        let env = Given::new(&server, &credentials).and_then(Given::into_env).unwrap_or_default();
+        let values: Vec<&str> = env.iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!(values, ["${PORT}", "x ${LEVEL}", "80"]);
+    }
+
+    #[test]
+    fn variables_that_double_end() {
+        let names: Vec<(String, String)> = (0..60).map(|i| (format!("V{i}"), format!("${{V{0}}}${{V{0}}}", i + 1))).collect();
+        let mut env: Vec<(&str, Option<&str>)> =
+            names.iter().map(|(name, value)| (name.as_str(), Some(value.as_str()))).collect();
+        env.truncate(30);
+        env.push(("V30", Some("0123456789")));
+        assert!(ends(&env, &[]).unwrap_err().contains("bytes once it is filled"));
     }
 }

@@ -1,6 +1,10 @@
 //! `mcpServers` blocks, wherever they stand: in a configuration, in the code of a page, in a string.
 
-use mcpmill_core::{record::EnvVar, secrets::names_a_secret, template::is_variable};
+use mcpmill_core::{
+    record::EnvVar,
+    secrets::names_a_secret,
+    template::{Form, Hole, fill, is_variable},
+};
 use serde_json::Value;
 
 use super::{Draft, none, remote};
@@ -59,10 +63,12 @@ fn config(name: &str, form: &Value) -> Draft {
     draft
 }
 
-/// A value in braces or after `your` is none; one that only names the variable of a secret stays.
+/// A value in braces or after `your` is none, but for what names variables, which harvest fills: `${LEVEL:-1}`. Under
+/// a secret's name nothing else stays.
 fn variable(name: &str, value: &Value) -> EnvVar {
     let value = pick::plain(value);
-    let blank = |v: &String| v.contains(['<', '{']) || v.to_lowercase().starts_with("your");
+    let named = |hole: &Hole<'_>| if hole.form == Form::Dollar { String::new() } else { hole.written.to_owned() };
+    let blank = |v: &String| fill(v, named).contains(['<', '{']) || v.to_lowercase().starts_with("your");
     let secret = names_a_secret(name);
     let required = secret || value.as_ref().is_none_or(blank);
     let kept = |v: &String| if secret { is_variable(v, false) } else { !blank(v) };
@@ -207,6 +213,23 @@ mod tests {
         let mut draft = Draft::named("x");
         map(&json!({"a": "mcpServers {{{ broken"}), &mut draft);
         assert_eq!(draft.launch, none("x"));
+    }
+
+    #[test]
+    fn values_that_name_variables_stay_and_those_to_be_replaced_go() {
+        for (name, value, kept) in [
+            ("LEVEL", "${MY_LEVEL}", true),
+            ("HOST", "http://${RW_HOST:-localhost}:${PORT}", true),
+            ("LEVEL", "${MY_LEVEL} <level>", false),
+            ("LEVEL", "{level}", false),
+            ("LEVEL", "your level", false),
+            ("API_KEY", "${MY_KEY}", true),
+            ("API_KEY", "${MY_KEY:-hunter2}", false),
+        ] {
+            let variable = variable(name, &json!(value));
+            assert_eq!(variable.value.as_deref(), kept.then_some(value), "{value}");
+            assert_eq!(variable.required, name == "API_KEY" || !kept, "{value}");
+        }
     }
 
     #[test]
