@@ -29,7 +29,7 @@ use mcpmill_clients::{
     assets::{AssetId, Assets},
     cage::{Cage, Host},
     install::Installer,
-    mcp::{CagedConnector, HidingSecrets, RetryLadder},
+    mcp::{CagedConnector, RetryLadder},
 };
 use mcpmill_core::{
     drive::Context,
@@ -362,8 +362,7 @@ async fn harvest_one(bench: &Bench, connector: &CagedConnector, server: &ServerR
         worlds: Arc::default(),
         networked: Arc::default(),
     };
-    let laddered = RetryLadder::new(connector.clone(), bench.folder.join("cache/rungs.json"));
-    let connector: Arc<dyn Connector> = Arc::new(HidingSecrets::new(laddered, &Default::default()));
+    let connector: Arc<dyn Connector> = Arc::new(RetryLadder::new(connector.clone(), bench.folder.join("cache/rungs.json")));
     let servers = vec![server.clone()];
     let clock = Clock::start();
     let summary = harvest(servers, &settings, connector, &cx, &journal).await?;

@@ -20,7 +20,7 @@ use mcpmill_clients::{
     embed::{EmbedFiles, FastEmbedder},
     http::{Crawler, CrawlerSettings, Reach},
     install::{Installer, Lock},
-    mcp::{CagedConnector, HidingSecrets, PassingInstalls, RetryLadder, ServerLimits},
+    mcp::{CagedConnector, PassingInstalls, RetryLadder, ServerLimits},
 };
 use mcpmill_core::{
     account::Price,
@@ -343,18 +343,17 @@ impl Edges {
             ..ServerLimits::default()
         };
         let scratch = self.config.cache_dir.join("worlds");
-        let secrets = secrets(&self.config)?;
         let caged = CagedConnector::new(cage, installer.clone(), scratch)
             .with_limits(limits)
-            .with_credentials(secrets.clone())
+            .with_credentials(secrets(&self.config)?)
             .with_remote(self.reach()?)
             .with_probe_eras(self.config.harvest.probe_eras);
         let rungs = self.config.cache_dir.join("rungs.json");
         if keep || self.config.harvest.keep_installed {
-            return Ok(Arc::new(HidingSecrets::new(RetryLadder::new(caged, rungs), &secrets)));
+            return Ok(Arc::new(RetryLadder::new(caged, rungs)));
         }
         let passing = PassingInstalls::new(caged, installer);
-        Ok(Arc::new(HidingSecrets::new(RetryLadder::new(passing, rungs), &secrets)))
+        Ok(Arc::new(RetryLadder::new(passing, rungs)))
     }
 
     /// Where remote servers may be, when they are switched on.

@@ -1,7 +1,7 @@
 //! What a transport keeps for the runner: the JSON of answers as the server wrote it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -26,6 +26,8 @@ const MOST_VALUES: usize = 1 << 20;
 const MOST_REQUESTS: u64 = 10_000;
 /// Protocol versions a server may say it speaks; more are not noted.
 const MOST_OFFERED: usize = 16;
+/// Schemas with secrets that are told of; what there is in others is hidden all the same.
+const MOST_ALTERED: usize = 20;
 
 /// What has become of a request.
 #[derive(Debug, PartialEq)]
@@ -52,6 +54,8 @@ pub(super) struct Kept {
     mended: AtomicU64,
     rounded: AtomicU64,
     odd_cursors: AtomicU64,
+    /// Schemas that a secret was taken out of, in words.
+    altered: Mutex<BTreeSet<String>>,
 }
 
 impl Kept {
@@ -92,6 +96,11 @@ impl Kept {
     /// Cursors that were neither text nor number.
     pub(super) fn odd_cursors(&self) -> u64 {
         self.odd_cursors.load(Ordering::Relaxed)
+    }
+
+    /// Schemas of tools that hold secrets, in words.
+    pub(super) fn altered(&self) -> Vec<String> {
+        self.altered.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     pub(super) fn note_odd_cursor(&self) {
@@ -204,7 +213,12 @@ impl Kept {
     /// One JSON value as a message, its result set aside.
     fn message(&self, mut message: Value) -> Option<RxJsonRpcMessage<RoleClient>> {
         let fields = message.as_object_mut()?;
-        self.secrets.message(fields);
+        let altered = self.secrets.message(fields);
+        if !altered.is_empty() {
+            let mut all = self.altered.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = MOST_ALTERED.saturating_sub(all.len());
+            all.extend(altered.into_iter().take(room));
+        }
         if fields.contains_key("method") {
             if fields.contains_key("id") && self.requests.fetch_add(1, Ordering::Relaxed) >= MOST_REQUESTS {
                 self.flood();
@@ -288,6 +302,18 @@ pub(super) fn is_too_much(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn schemas_that_held_a_secret_are_told_of_once_and_within_bounds() {
+        let kept = Kept::new(Arc::new(Secrets::new(&[("KEY".to_owned(), "s3cret-value".to_owned())].into())));
+        let tool = |i: usize| json!({"name": format!("t{i:02}"), "inputSchema": {"default": "s3cret-value"}});
+        let tools: Vec<Value> = (0..MOST_ALTERED + 5).map(tool).collect();
+        let page = json!({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).to_string();
+        kept.understand(page.as_bytes());
+        kept.understand(page.as_bytes());
+        let told = kept.altered();
+        assert_eq!((told.len(), told[3].as_str()), (MOST_ALTERED, "schema of `t03` holds the value of `KEY`"));
+    }
 
     fn waiting(ids: &[i64]) -> Kept {
         let kept = Kept::default();

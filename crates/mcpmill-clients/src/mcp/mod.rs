@@ -6,7 +6,6 @@ mod complaints;
 mod cursor;
 mod given;
 mod handshake;
-mod hiding;
 mod kept;
 mod ladder;
 mod package;
@@ -43,7 +42,6 @@ use client::Client;
 use complaints::Complaints;
 use given::Given;
 pub use handshake::Era;
-pub use hiding::HidingSecrets;
 pub use ladder::RetryLadder;
 pub use passing::PassingInstalls;
 

@@ -282,7 +282,7 @@ impl ToolRunner for Runner {
         ];
         let counted = noted.iter().filter(|(_, count, _)| *count > 0).map(|(what, count, of)| format!("{what}: {count} {of}"));
         let cursor = (self.kept.odd_cursors() > 0).then(|| "pagination: a cursor that is neither text nor number".to_owned());
-        counted.chain(cursor).collect()
+        counted.chain(cursor).chain(self.kept.altered()).collect()
     }
 
     async fn close(mut self: Box<Self>) {

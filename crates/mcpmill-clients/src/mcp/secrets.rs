@@ -1,40 +1,62 @@
 //! The user's secrets as texts may hold them, and texts without them.
 
 mod forms;
+mod messages;
 mod views;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Range,
 };
 
-use aho_corasick::AhoCorasick;
-use mcpmill_core::{record::ServerRecord, template::as_variable};
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Map, Number, Value};
-
 use super::given::UNNAMED;
+use aho_corasick::AhoCorasick;
 pub(super) use forms::base64;
-use forms::forms_of;
+use forms::{forms_of, is_plain};
+use mcpmill_core::{record::ServerRecord, template::as_variable};
 use views::{View, unescaped, unwrapped};
 
 /// Times that escapes are undone: what was escaped twice is found.
 const UNDONE: usize = 2;
-/// What of a result is given back to the server as it came.
-const GIVEN_BACK: [&str; 2] = ["nextCursor", "requestState"];
-/// Fields of the protocol. They are no secret even when a secret is such a word.
-const FIELDS: [&str; 8] =
-    ["message", "supported", "version", "instructions", "description", "inputSchema", "outputSchema", "annotations"];
+/// Bytes of a word that is known in either case.
+const LONG_WORD: usize = 12;
 
-/// Values of secrets in every form in which a server may repeat them, and what stands for each.
+/// Values of secrets in every form in which a server may repeat them, and what stands for each: `<NAME>`. Servers
+/// print their environment into errors, and some into the text of their tools.
+///
+/// Everything that a server says goes through here once, before any of it is cut: messages as they are read
+/// ([`super::kept`]), its error output, and the words that failures are told in.
+///
+/// A value is known as it is and, unless it is a short word, in other case; without white space at its ends, line by
+/// line, and without the word `Bearer` or `Basic` before it; the password in an address or behind `user:` alone; each
+/// of these in hexadecimal, Base32 and Base64 (also across lines, encoded twice and of UTF-16), and behind escapes as
+/// JSON, programs, addresses and HTML have them, however many of its letters are escaped, once or twice. It is not
+/// known as a list of numbers, backwards, with something between its letters, in Base85 or in a cipher: a server that
+/// wants to give a secret away can.
+///
+/// Values of less than six bytes stay: they are in too many texts by chance. So do those that the server can have
+/// been given under no name: it knows nothing of them, and a value such as `user@example.com` is in many a
+/// description. Words and short numbers stay where a schema or the protocol means something by them.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     /// All forms at once; letters of ASCII count as equal in either case.
-    forms: Option<AhoCorasick>,
-    /// What stands for each form.
-    names: Vec<String>,
+    found_by: Option<AhoCorasick>,
+    /// Each form, in the order in which they are looked for.
+    forms: Vec<Form>,
+    /// What stands for any of them.
+    marks: BTreeSet<String>,
     /// Bytes of the longest form.
     longest: usize,
+}
+
+/// A form of a secret.
+#[derive(Debug)]
+struct Form {
+    /// What stands for it.
+    mark: String,
+    text: String,
+    /// It is a word or a short number, which may stand in a text by itself.
+    is_plain: bool,
 }
 
 /// A part of a text that is a secret.
@@ -62,8 +84,10 @@ impl Secrets {
         }
         let longest = forms.keys().map(String::len).max().unwrap_or_default();
         let built = AhoCorasick::builder().ascii_case_insensitive(true).build(forms.keys());
+        let marks = forms.values().cloned().collect();
+        let forms = forms.into_iter().map(|(text, mark)| Form { mark, is_plain: is_plain(&text), text }).collect();
         // It is only not built when there are more forms than fit into the memory of any machine.
-        Self { forms: built.ok(), names: forms.into_values().collect(), longest }
+        Self { found_by: built.ok(), forms, marks, longest }
     }
 
     /// Those of `secrets` that `server` can have been given: the name of each stands somewhere in its listing, as
@@ -78,7 +102,7 @@ impl Secrets {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.forms.is_none()
+        self.found_by.is_none()
     }
 
     /// Bytes that the rest of one can take in a text whose beginning is lost.
@@ -91,16 +115,17 @@ impl Secrets {
     /// `text` without them.
     pub(super) fn out_of(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        self.text(&mut text);
+        self.text(&mut text, false);
         text
     }
 
-    /// As [`Self::out_of`], in place.
-    pub(super) fn text(&self, text: &mut String) {
-        let found = self.found(text);
+    /// As [`Self::out_of`], in place; what was found. Plain ones stay where `but_plain` says so.
+    fn text(&self, text: &mut String, but_plain: bool) -> Vec<Found> {
+        let found = self.found(text, but_plain);
         if !found.is_empty() {
             *text = self.without(text, &found, 0);
         }
+        found
     }
 
     /// As [`Self::out_of`], for a text whose beginning is lost: it begins behind what can be the rest of one.
@@ -109,27 +134,57 @@ impl Secrets {
         while !text.is_char_boundary(from) {
             from += 1;
         }
-        self.without(text, &self.found(text), from)
+        self.without(text, &self.found(text, false), from)
     }
 
-    /// What of `text` is a secret, as it stands or behind escapes; ascending, and no two of them overlap.
-    fn found(&self, text: &str) -> Vec<Found> {
-        let Some(forms) = &self.forms else { return Vec::new() };
+    /// What of `text` is a secret, as it stands or behind escapes; ascending, and no two of them overlap. A mark of
+    /// ours holds none, whatever its name.
+    fn found(&self, text: &str, but_plain: bool) -> Vec<Found> {
         let mut found = Vec::new();
         let mut undone: Vec<View> = Vec::new();
         loop {
             let bytes = undone.last().map_or(text.as_bytes(), View::bytes);
             let back = |range| undone.iter().rev().fold(range, |range, view| view.from(range));
-            search(forms, bytes, &mut found, back);
+            self.search(bytes, but_plain, &mut found, back);
             if let Some(view) = unwrapped(bytes) {
-                search(forms, view.bytes(), &mut found, |range| back(view.from(range)));
+                self.search(view.bytes(), but_plain, &mut found, |range| back(view.from(range)));
             }
             match unescaped(bytes).filter(|_| undone.len() < UNDONE) {
                 Some(view) => undone.push(view),
                 None => break,
             }
         }
-        united(found)
+        let mut found = united(found);
+        found.retain(|found| !self.is_in_a_mark(text, &found.range));
+        found
+    }
+
+    fn search(&self, bytes: &[u8], but_plain: bool, found: &mut Vec<Found>, back: impl Fn(Range<usize>) -> Range<usize>) {
+        let Some(found_by) = &self.found_by else { return };
+        let first = found.len();
+        for hit in found_by.find_overlapping_iter(bytes) {
+            let form = hit.pattern().as_usize();
+            let Form { is_plain, text, .. } = &self.forms[form];
+            // A short word of other case is another word.
+            let other_case = text.len() < LONG_WORD && bytes[hit.range()] != *text.as_bytes();
+            if *is_plain && (but_plain || other_case) {
+                continue;
+            }
+            let one = Found { range: back(hit.range()), form, length: hit.len() };
+            // They come by their ends. United at once, or a text of one letter would make a list as long as itself.
+            unite(found, first, one);
+        }
+    }
+
+    /// Whether what stands there is part of a `<NAME>` that stands for a secret.
+    fn is_in_a_mark(&self, text: &str, range: &Range<usize>) -> bool {
+        let longest = self.marks.iter().map(String::len).max().unwrap_or_default();
+        let from = text.floor_char_boundary(range.start.saturating_sub(longest));
+        let to = text.floor_char_boundary(text.len().min(range.end + longest));
+        let open = text.get(from..range.start).and_then(|before| before.rfind('<'));
+        let close = text.get(range.end..to).and_then(|after| after.find('>'));
+        let mark = open.zip(close).and_then(|(open, close)| text.get(from + open..=range.end + close));
+        mark.is_some_and(|mark| self.marks.contains(mark))
     }
 
     /// `text` from this byte on, with what was found replaced.
@@ -139,84 +194,12 @@ impl Secrets {
             // What began before is left out.
             if found.range.start >= at {
                 out.push_str(&text[at..found.range.start]);
-                out.push_str(&self.names[found.form]);
+                out.push_str(&self.forms[found.form].mark);
             }
             at = at.max(found.range.end);
         }
         out.push_str(&text[at..]);
         out
-    }
-
-    /// A message of a server without them, but for what the server is to get back.
-    pub(super) fn message(&self, message: &mut Map<String, Value>) {
-        if self.is_empty() {
-            return;
-        }
-        for (name, field) in message.iter_mut().filter(|(name, _)| *name != "id") {
-            match field {
-                Value::Object(result) if name == "result" => {
-                    let told = result.iter_mut().filter(|(name, _)| !GIVEN_BACK.contains(&name.as_str()));
-                    told.for_each(|(_, field)| self.hide(field));
-                }
-                field => self.hide(field),
-            }
-        }
-    }
-
-    fn hide(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => self.text(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
-            Value::Object(fields) => {
-                fields.values_mut().for_each(|field| self.hide(field));
-                if fields.keys().any(|name| !FIELDS.contains(&name.as_str()) && !self.found(name).is_empty()) {
-                    let named = std::mem::take(fields).into_iter();
-                    fields.extend(named.map(|(name, field)| match FIELDS.contains(&name.as_str()) {
-                        true => (name, field),
-                        false => (self.out_of(&name), field),
-                    }));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A record without them, the names of properties included.
-    pub(super) fn record<T: Serialize + DeserializeOwned>(&self, record: T) -> T {
-        let Ok(value) = serde_json::to_value(&record) else { return record };
-        // A number is only hidden where the record takes a text for it.
-        let hidden = |numbers| serde_json::from_value(self.value(value.clone(), numbers));
-        hidden(true).or_else(|_| hidden(false)).unwrap_or(record)
-    }
-
-    fn value(&self, value: Value, numbers: bool) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.out_of(&text)),
-            Value::Number(number) if numbers => self.number(number),
-            Value::Array(items) => items.into_iter().map(|item| self.value(item, numbers)).collect(),
-            Value::Object(fields) => {
-                let hidden = fields.into_iter().map(|(name, field)| (self.out_of(&name), self.value(field, numbers)));
-                Value::Object(hidden.collect::<Map<_, _>>())
-            }
-            other => other,
-        }
-    }
-
-    fn number(&self, number: Number) -> Value {
-        let text = number.to_string();
-        match self.found(&text).as_slice() {
-            [whole] if whole.range == (0..text.len()) => Value::String(self.names[whole.form].clone()),
-            _ => Value::Number(number),
-        }
-    }
-}
-
-fn search(forms: &AhoCorasick, bytes: &[u8], found: &mut Vec<Found>, back: impl Fn(Range<usize>) -> Range<usize>) {
-    let first = found.len();
-    for form in forms.find_overlapping_iter(bytes) {
-        let one = Found { range: back(form.range()), form: form.pattern().as_usize(), length: form.len() };
-        // They come by their ends. United at once, or a text of one letter would make a list as long as itself.
-        unite(found, first, one);
     }
 }
 
@@ -243,30 +226,13 @@ fn united(mut found: Vec<Found>) -> Vec<Found> {
 
 #[cfg(test)]
 mod tests {
-    use mcpmill_core::record::{EnvVar, Launch, ToolDraft};
+    use mcpmill_core::record::{EnvVar, Launch};
     use serde_json::json;
 
     use super::*;
 
     fn secrets(all: &[(&str, &str)]) -> Secrets {
         Secrets::new(&all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
-    }
-
-    #[test]
-    fn values_are_hidden_wherever_they_stand_and_the_rest_stays() {
-        let secrets = secrets(&[("A_KEY", "s3cret-value"), ("B", "x"), ("PIN", "87654321")]);
-        let draft = ToolDraft {
-            name: "x".into(),
-            title: None,
-            description: Some("uses s3cret-value".into()),
-            input_schema: json!({"properties": {"of s3cret-value": {"default": ["s3cret-value", 87_654_321]}}, "a": 1.0}),
-            output_schema: None,
-            annotations: None,
-        };
-        let hidden = secrets.record(draft);
-        assert_eq!((hidden.name.as_str(), hidden.description.as_deref()), ("x", Some("uses <A_KEY>")));
-        let schema = r#"{"properties":{"of <A_KEY>":{"default":["<A_KEY>","<PIN>"]}},"a":1.0}"#;
-        assert_eq!(hidden.input_schema.to_string(), schema);
     }
 
     #[test]
@@ -390,24 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_gets_back_stays_in_its_messages() {
-        let all = secrets(&[("K", "s3cret-value"), ("D", "description")]);
-        let text = json!({
-            "id": "s3cret-value",
-            "result": {
-                "nextCursor": "s3cret-value",
-                "tools": [{"name": "of s3cret-value", "description": "a description", "inputSchema": {"s3cret-value": 1}}],
-            },
-        });
-        let Value::Object(mut message) = text else { panic!() };
-        all.message(&mut message);
-        assert_eq!(
-            Value::Object(message).to_string(),
-            r#"{"id":"s3cret-value","result":{"nextCursor":"s3cret-value","tools":[{"name":"of <K>","description":"a <D>","inputSchema":{"<K>":1}}]}}"#
-        );
-    }
-
-    #[test]
     fn no_half_of_a_secret_is_left_where_a_beginning_is_lost() {
         let all = secrets(&[("K", "s3cret-välue")]);
         let long = format!("s3cret-välue{}", each("s3cret-välue", |c| format!("\\u{c:04x}"))).repeat(400);
@@ -424,5 +372,26 @@ mod tests {
             assert_eq!(all.out_of(text), text);
         }
         assert!(secrets(&[("S", "abc12")]).is_empty());
+    }
+
+    #[test]
+    fn a_mark_is_never_looked_into() {
+        let all = secrets(&[("RW_DB_PASSWORD", "password"), ("password", "s3cret-value"), ("B", "rw-db-2")]);
+        let once = all.out_of("the password of rw-db-2 is s3cret-value");
+        assert_eq!(once, "the <RW_DB_PASSWORD> of <B> is <password>");
+        assert_eq!(all.out_of(&once), once);
+        assert_eq!(all.out_of("<a password>"), "<a <RW_DB_PASSWORD>>");
+    }
+
+    #[test]
+    fn only_words_are_told_apart_by_their_case() {
+        let all = secrets(&[("W", "hunter"), ("N", "hunter2"), ("L", "correct-horse-battery")]);
+        for (text, hidden) in [
+            ("hunter Hunter HUNTER", "<W> Hunter HUNTER"),
+            ("HUNTER2 and Hunter2", "<N> and <N>"),
+            ("CORRECT-HORSE-BATTERY", "<L>"),
+        ] {
+            assert_eq!(all.out_of(text), hidden);
+        }
     }
 }

@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 
 /// A shorter value is in too many texts by chance. It stays where it is.
 const SHORTEST: usize = 6;
+/// A number of so many digits is no bound or size of a schema.
+const LONG_NUMBER: usize = 8;
+/// Bytes of a word that a program has as a name. What is longer was thought up as a secret.
+const LONGEST_WORD: usize = 16;
 /// Words before a credential in the header `Authorization`.
 const SCHEMES: [&str; 3] = ["basic ", "bearer ", "token "];
 /// The letters of Base64 and of Base32.
@@ -14,6 +18,18 @@ const LETTERS_32: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 pub(super) fn forms_of(value: &str) -> BTreeSet<String> {
     let parts = parts_of(value);
     parts.iter().flat_map(|part| written(part)).filter(|form| form.len() >= SHORTEST).collect()
+}
+
+/// Whether it may stand in any text by chance: a word, or words joined by `_` or `-`, all of them in one case but
+/// for a capital at the beginning; or a number of few digits.
+pub(super) fn is_plain(form: &str) -> bool {
+    let word = |word: &str| {
+        let rest = word.get(1..).unwrap_or_default().as_bytes();
+        let letters = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+        letters && (rest.iter().all(u8::is_ascii_lowercase) || word.bytes().all(|byte| byte.is_ascii_uppercase()))
+    };
+    let number = form.len() < LONG_NUMBER && form.bytes().all(|byte| byte.is_ascii_digit());
+    number || (form.len() <= LONGEST_WORD && form.split(['_', '-']).all(word))
 }
 
 /// The value as it is, without the white space at its ends, its lines, what stands behind a scheme, and a password
