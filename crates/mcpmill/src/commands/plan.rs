@@ -37,11 +37,8 @@ pub fn words(setup: &Setup) -> Result<String, Failure> {
         .sum();
     let installed = config.cache_dir.join("servers").is_dir();
     let packages: f64 = if installed { 0.0 } else { servers.iter().sum() };
-    if !setup.global.offline && (fetch > 0 || packages > 0.0) {
-        let mb = fetch.div_ceil(1 << 20);
-        lines.push(format!(
-            "first use: {mb} MB of models and tools and up to {packages:.0} MB of servers are fetched once, into the cache"
-        ));
+    if !setup.global.offline {
+        lines.extend(first_use(fetch.div_ceil(1 << 20), packages));
     }
     let prices = Prices::load(declarations)?;
     let roles = Role::ALL.into_iter().map(|role| model_of(config, role)).collect::<Result<Vec<_>, _>>()?;
@@ -57,6 +54,15 @@ pub fn words(setup: &Setup) -> Result<String, Failure> {
         lines.push("to use an endpoint instead, set OPENAI_BASE_URL, OPENAI_MODEL and, where needed, OPENAI_API_KEY".into());
     }
     Ok(lines.join("\n"))
+}
+
+/// What has to be fetched, if anything: of `assets` and of `servers` so many MB.
+fn first_use(assets: u64, servers: f64) -> Option<String> {
+    // The sum of nothing is a zero with a sign.
+    let servers = (servers >= 0.5).then(|| format!("up to {servers:.0} MB of servers"));
+    let assets = (assets > 0).then(|| format!("{assets} MB of models and tools"));
+    let parts: Vec<String> = assets.into_iter().chain(servers).collect();
+    (!parts.is_empty()).then(|| format!("first use: {} are fetched once, into the cache", parts.join(" and ")))
 }
 
 /// Whether the embedded model plays a part and its file is here, so that its speed can be measured.
@@ -82,4 +88,20 @@ fn downloads(declarations: &Declarations, id: &str) -> Vec<f64> {
 
 fn number(value: &toml::Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_fetched_is_told() {
+        let nothing: f64 = [0.0; 0].iter().sum();
+        assert_eq!(first_use(0, nothing), None);
+        assert_eq!(first_use(0, 0.2), None);
+        let told = |assets, servers| first_use(assets, servers).unwrap_or_default();
+        assert_eq!(told(3, nothing), "first use: 3 MB of models and tools are fetched once, into the cache");
+        assert_eq!(told(0, 12.4), "first use: up to 12 MB of servers are fetched once, into the cache");
+        assert!(told(3, 12.4).contains("3 MB of models and tools and up to 12 MB of servers are"));
+    }
 }
