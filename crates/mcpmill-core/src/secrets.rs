@@ -4,7 +4,7 @@ mod names;
 
 use std::{borrow::Cow, sync::LazyLock};
 
-pub use names::{is_placeholder, is_secret_member, is_secret_option, names_a_secret};
+pub use names::{is_placeholder, is_secret_member, is_secret_option, names_a_coin, names_a_secret};
 use regex::{Captures, Regex, RegexSet};
 
 /// What stands in place of a secret.
@@ -76,11 +76,13 @@ const SHAPES: [Shape; 31] = [
     ),
     likely("a token of a bot", r"(\bbot|\b)[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
     // Who forgets to encode an `@` in a password has several.
-    likely("a password in an address", r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"']*:[^\s/@"']+@(?:[^\s/@"'<>&,;?#]*@)*"#),
+    checked("a password in an address", r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"']*:[^\s/@"']+@(?:[^\s/@"'<>&,;?#]*@)*"#, |found| {
+        !names_a_user(found.value)
+    }),
     checked(
         "a password with a slash in an address",
         r#"(?i)((?:mongodb(?:\+srv)?|postgres(?:ql)?|mysql|mariadb|mssql|rediss?|amqps?)://)[^\s/@:"']*:[^\s@"'<>]+@"#,
-        |found| !is_port(found.value.split_once(':').map_or("", |(_, rest)| rest)),
+        |found| !is_port(found.value.split_once(':').map_or("", |(_, rest)| rest)) && !names_a_user(found.value),
     ),
     checked("a user of an address", r#"(?i)([a-z][a-z0-9+.-]*://)[^\s/@:"'<>{}$&,;?#|()\[\]\\]{3,}@"#, is_user),
     checked("a mail address", r"(?i)()[a-z0-9._%+-]+(?:@|%40)(?:[a-z][a-z0-9-]*\.)+[a-z]{2,}\b", is_mailbox),
@@ -218,9 +220,26 @@ fn full_name(before: &str) -> String {
     name[start..].trim().replace(' ', "_")
 }
 
-/// `git@host:path` and `ssh://git@host/path` are addresses of repositories.
+/// `user:password@`: what stands in an address for a reader to replace.
+fn names_a_user(value: &str) -> bool {
+    let words = value.trim_end_matches('@').split_once(':');
+    words.is_some_and(|(user, password)| {
+        let said = |word: &str| word.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_' || b == b'-') && is_placeholder(word);
+        !password.is_empty() && said(user) && said(password)
+    })
+}
+
+/// Whether it is somebody's, and neither an example, as manuals have them, nor the address of a repository:
+/// `git@host:path`, `ssh://git@host/path`.
 fn is_mailbox(found: &Found<'_>) -> bool {
-    !(found.value.starts_with("git@") && found.after.starts_with([':', '/']))
+    let Some((user, host)) = found.value.split_once('@').or_else(|| found.value.split_once("%40")) else { return true };
+    let mut labels = host.rsplit('.').skip(1).map(str::to_lowercase);
+    let of_an_example = labels.next().is_some_and(|label| label == "example" || label == "contoso" || label.starts_with("your"));
+    let users = ["user", "username", "you", "yourname", "your.name", "someone", "group", "email"];
+    // Identifiers of chats are numbers at a host.
+    let counted = user.len() > 2 && "1234567890".starts_with(user);
+    let repository = user == "git" && found.after.starts_with([':', '/']);
+    !repository && !of_an_example && !counted && !users.iter().any(|word| user.eq_ignore_ascii_case(word))
 }
 
 /// Whether small letters and several capitals are mixed, as in no word.
@@ -491,6 +510,10 @@ mod tests {
             "API key: 32-character string, Access token: oauth-2.0, the token is required for 2024",
             "<key>CFBundleName</key> <password>your-password</password>",
             "npm_config_registry",
+            "user@example.com, jane.doe@mail.example.org, adele@contoso.com, noreply@yourcompany.com, User@Outlook.com",
+            "123456@s.whatsapp.net and group@g.us",
+            "mysql://user:password@host:3306/name, dialect+driver://username:password@host/db, redis://:password@host",
+            "repeat with confirm_token=\"sha256:...\"",
         ] {
             assert_eq!((redact(plain), find(plain)), (None, None), "{plain}");
         }
@@ -525,6 +548,11 @@ mod tests {
             ("Authorization: Bearer shrt", "Authorization: Bearer <redacted>"),
             ("Bearer abc123", "Bearer <redacted>"),
             ("mysql://root:a@b@h/x", "mysql://<redacted>h/x"),
+            ("mysql://user:hunter2@h/x", "mysql://<redacted>h/x"),
+            ("mysql://root:password@h/x", "mysql://<redacted>h/x"),
+            ("4915112345678@s.whatsapp.net", "<redacted>"),
+            ("user1@mail.example, ann@example.co.host.example", "<redacted>, <redacted>"),
+            ("confirm_token=\"sha256:0a1b2c\"", "confirm_token=\"<redacted>\""),
             ("https://tok-0123@h.example/x", "https://<redacted>h.example/x"),
             ("Credentials: API_KEY: x0123456789", "Credentials: API_KEY: <redacted>"),
             ("-----BEGIN PRIVATE KEY-----\n- [a](https://a.example) - A\n- b", "<redacted>\n- [a](https://a.example) - A\n- b"),

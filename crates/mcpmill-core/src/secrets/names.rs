@@ -38,6 +38,7 @@ const SAID: &[&str] = &[
     "id",
     "client",
     "user",
+    "username",
     "personal",
     "example",
     "oauth",
@@ -127,6 +128,15 @@ pub fn is_secret_member(name: &str) -> bool {
     }
 }
 
+/// Whether a member of a schema that is called so is what is traded: an `inputToken` is the address of a coin, which
+/// everybody may know, and an `accessToken` is a secret.
+pub fn names_a_coin(name: &str) -> bool {
+    let secret = ["bearer", "refresh", "bot", "personal", "id", "csrf", "jwt", "oauth", "user"];
+    let words = words(name);
+    let of_secrets = |word: &String| KEYS.contains(&word.as_str()) || secret.contains(&word.as_str());
+    words.len() > 1 && words.last().is_some_and(|last| last == "token") && !words.iter().any(of_secrets)
+}
+
 /// Whether the argument after an option of this name, or with it, is a secret: `--api-key`, but not `--token-file`.
 pub fn is_secret_option(name: &str) -> bool {
     let about = ["file", "path", "type", "url", "uri", "endpoint", "name", "env", "tokens", "keywords", "keyword", "tokenizer"];
@@ -145,7 +155,7 @@ pub fn is_placeholder(value: &str) -> bool {
         || (value.starts_with('[') && value.ends_with(']'))
         || value.starts_with('$')
         || upper.starts_with("YOUR")
-        || upper.trim_matches(['X', '*', '.']).is_empty()
+        || upper.strip_prefix("SHA256:").unwrap_or(&upper).trim_matches(['X', '*', '.']).is_empty()
         || variable
         || SAID.iter().any(|word| value.eq_ignore_ascii_case(word))
         || words(value).iter().all(|word| SAID.contains(&word.as_str()))
@@ -198,6 +208,14 @@ mod tests {
     }
 
     #[test]
+    fn tokens_that_are_traded() {
+        assert!(["input_token", "outputToken", "sell-token"].into_iter().all(names_a_coin));
+        for name in ["access_token", "apiToken", "bot_token", "refreshToken", "input_secret", "token", "tokens", "API_TOKEN"] {
+            assert!(!names_a_coin(name), "{name}");
+        }
+    }
+
+    #[test]
     fn options_that_are_about_secrets_take_none() {
         assert!(["--api-key", "--token", "-e-password", "--auth", "--pass"].into_iter().all(is_secret_option));
         assert!(["--token-file", "--auth-type", "--max-tokens", "--keywords"].into_iter().all(|name| !is_secret_option(name)));
@@ -215,6 +233,7 @@ mod tests {
             "GITHUB_TOKEN",
             "xxxx",
             "***",
+            "sha256:...",
             "string",
             "$TOKEN",
             "[MASK]",
@@ -222,7 +241,7 @@ mod tests {
         ] {
             assert!(is_placeholder(value), "{value}");
         }
-        for value in ["hunter2", "short", "x", "HUNTER", "abc_def", "Zm9vYmFy", "token-7f3a"] {
+        for value in ["hunter2", "short", "x", "HUNTER", "abc_def", "Zm9vYmFy", "token-7f3a", "sha256:7f3a..."] {
             assert!(!is_placeholder(value), "{value}");
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::LazyLock;
 
-use mcpmill_core::secrets::{REDACTED, find, is_placeholder, is_secret_member, is_secret_option, names_a_secret, redact};
+use mcpmill_core::secrets::{
+    REDACTED, find, is_placeholder, is_secret_member, is_secret_option, names_a_coin, names_a_secret, redact,
+};
 use regex::Regex;
 use serde_json::Value;
 
@@ -172,10 +174,19 @@ pub(super) fn is_identifier(text: &str) -> bool {
 #[derive(Default)]
 struct Cleaner {
     changed: bool,
+    /// What comes next is a property of a schema.
+    in_properties: bool,
 }
 
 impl Cleaner {
     fn value(&mut self, value: &mut Value, under: &str, nested: usize) {
+        let property = std::mem::replace(&mut self.in_properties, under == "properties");
+        self.member(value, under, property && names_a_coin(under), nested);
+        self.in_properties = property;
+    }
+
+    /// `coin`: whatever its name says, its value is no secret unless it looks like one.
+    fn member(&mut self, value: &mut Value, under: &str, coin: bool, nested: usize) {
         match value {
             Value::String(text) => self.text(text, nested),
             Value::Array(items) => {
@@ -199,8 +210,8 @@ impl Cleaner {
                     || text("key").is_some_and(is_secret_member);
                 // An input, or the property of a schema.
                 let secret = flag("isSecret") || flag("is_secret") || flag("secret") || (named && members.len() < 12);
-                let secret = secret || is_secret_member(under);
-                let perhaps = names_a_secret(under);
+                let secret = secret || (is_secret_member(under) && !coin);
+                let perhaps = names_a_secret(under) && !coin;
                 for (key, member) in members.iter_mut() {
                     let by_name = BY_NAME.contains(&under) && names_a_secret(key);
                     if by_name || (secret && matches!(key.as_str(), "value" | "default")) {
@@ -451,5 +462,25 @@ mod tests {
         let clean: Value = serde_json::from_str(&redact_page(&page.to_string(), &keep).unwrap()).unwrap();
         assert!(!clean.to_string().contains("planted"), "{clean}");
         assert_eq!((&clean["next"], &clean["meta"]), (&page["next"], &page["meta"]));
+    }
+
+    #[test]
+    fn addresses_of_coins_stay_in_schemas_and_tokens_of_access_go() {
+        let coin = "So11111111111111111111111111111111111111112";
+        let planted = format!("ghp_{}", "Abcdefghij0123456789");
+        let schema = json!({"properties": {
+            "input_token": {"type": "string", "default": coin},
+            "output_token": {"type": "string", "default": planted, "properties": {"toToken": {"default": coin}}},
+            "access_token": {"type": "string", "default": "hunter2-planted"},
+        }});
+        let clean = redact_text(&json!([{"inputSchema": schema}]).to_string()).unwrap();
+        let clean: Value = serde_json::from_str(&clean).unwrap();
+        let clean = &clean[0]["inputSchema"]["properties"];
+        assert_eq!((&clean["input_token"]["default"], &clean["output_token"]["default"]), (&json!(coin), &json!("<redacted>")));
+        assert_eq!(clean["output_token"]["properties"]["toToken"]["default"], coin);
+        assert_eq!(clean["access_token"]["default"], "<redacted>");
+        // Elsewhere a name says what a value is.
+        let clean = redact_text(&json!({"config": {"input_token": {"default": coin}}}).to_string()).unwrap();
+        assert!(!clean.contains(coin), "{clean}");
     }
 }
