@@ -19,20 +19,46 @@ use mcpmill_core::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-/// A store that forgets everything.
-pub struct Forgetful;
+/// A store that remembers in memory; all of it is the run's own.
+#[derive(Default)]
+pub struct Remembering {
+    kept: Mutex<HashMap<String, Exchange>>,
+    /// Nothing that is put into it is kept.
+    forgets: bool,
+}
+
+impl Remembering {
+    /// A store that forgets everything.
+    pub fn nothing() -> Self {
+        Self { forgets: true, ..Self::default() }
+    }
+
+    /// All that is kept.
+    pub fn kept(&self) -> Vec<Exchange> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Forgets what `which` says, as a kill before it was written would.
+    pub fn forget(&self, which: impl Fn(&Exchange) -> bool) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, exchange| !which(exchange));
+    }
+}
 
 #[async_trait]
-impl Exchanges for Forgetful {
-    fn get(&self, _: &str) -> Result<Option<Stored>, StoreError> {
-        Ok(None)
+impl Exchanges for Remembering {
+    fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(kept.get(key).map(|exchange| Stored { exchange: exchange.clone(), own: true }))
     }
 
     async fn begin(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
-    async fn put(&self, _: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {
+    async fn put(&self, exchange: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {
+        if !self.forgets {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(exchange.key.clone(), exchange.clone());
+        }
         Ok(())
     }
 
@@ -103,7 +129,7 @@ impl ChatModel for Scripted {
 
 /// A recorder that keeps nothing.
 pub fn recorder() -> Arc<Recorder> {
-    Arc::new(Recorder::new(Arc::new(Forgetful), Mode::Reuse))
+    Arc::new(Recorder::new(Arc::new(Remembering::nothing()), Mode::Reuse))
 }
 
 /// What a stage is told about its surroundings, with nobody listening.

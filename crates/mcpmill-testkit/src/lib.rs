@@ -5,7 +5,7 @@ mod model;
 mod records;
 mod servers;
 
-pub use edges::{Forgetful, Kept, Pages, Scripted, context, recorder};
+pub use edges::{Kept, Pages, Remembering, Scripted, context, recorder};
 pub use model::{ScriptedEndpoint, batch_line, reply_to};
 pub use records::{sample, server, tool};
-pub use servers::{Call, Remembering, ScriptedServers, text};
+pub use servers::{Call, ScriptedServers, text};

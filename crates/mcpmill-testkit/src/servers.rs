@@ -1,16 +1,10 @@
-//! Servers that answer by a function, and a store that remembers: for tests of what calls tools.
+//! Servers that answer by a function: for tests of what calls tools.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    account::{Accounts, Charge},
-    edge::{
-        ConnectError, Connector, Exchange, Exchanges, ServerInfo, StoreError, Stored, ToolError, ToolPage, ToolRunner, WorldSpec,
-    },
+    edge::{ConnectError, Connector, ServerInfo, ToolError, ToolPage, ToolRunner, WorldSpec},
     record::{HarvestOutcome, ServerRecord, ToolResult},
 };
 use serde_json::{Map, Value, json};
@@ -111,50 +105,5 @@ impl ToolRunner for Running {
 
     async fn close(self: Box<Self>) {
         note(&self.log, format!("-{}", self.name));
-    }
-}
-
-/// A store that remembers in memory; all of it is the run's own.
-#[derive(Default)]
-pub struct Remembering(Mutex<HashMap<String, Exchange>>);
-
-impl Remembering {
-    /// All that is kept.
-    pub fn kept(&self) -> Vec<Exchange> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-
-    /// Forgets what `which` says, as a kill before it was written would.
-    pub fn forget(&self, which: impl Fn(&Exchange) -> bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, exchange| !which(exchange));
-    }
-}
-
-#[async_trait]
-impl Exchanges for Remembering {
-    fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(kept.get(key).map(|exchange| Stored { exchange: exchange.clone(), own: true }))
-    }
-
-    async fn begin(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn put(&self, exchange: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(exchange.key.clone(), exchange.clone());
-        Ok(())
-    }
-
-    async fn abandon(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn repeated(&self) -> Result<u64, StoreError> {
-        Ok(0)
-    }
-
-    fn accounts(&self) -> Result<Accounts, StoreError> {
-        Ok(Accounts::default())
     }
 }

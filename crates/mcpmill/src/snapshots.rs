@@ -289,44 +289,13 @@ impl Snapshots for RecordedSnapshots {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashMap, sync::Mutex};
-
-    use mcpmill_core::{
-        account::{Accounts, Charge},
-        edge::{Exchange, Exchanges, Mode, StoreError, Stored},
-    };
+    use mcpmill_core::edge::{Exchanges, Mode};
     use mcpmill_pipeline::discover::Listing;
+    use mcpmill_testkit::Remembering;
 
     use super::*;
 
-    /// A store in memory; every exchange is of another run.
-    #[derive(Default)]
-    struct Store(Mutex<HashMap<String, Exchange>>);
-
-    #[async_trait]
-    impl Exchanges for Store {
-        fn get(&self, key: &str) -> Result<Option<Stored>, StoreError> {
-            Ok(self.0.lock().unwrap().get(key).cloned().map(|exchange| Stored { exchange, own: true }))
-        }
-        async fn begin(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
-            Ok(())
-        }
-        async fn put(&self, exchange: &Exchange, _: &Charge<'_>) -> Result<(), StoreError> {
-            self.0.lock().unwrap().insert(exchange.key.clone(), exchange.clone());
-            Ok(())
-        }
-        async fn abandon(&self, _: &str, _: &Charge<'_>) -> Result<(), StoreError> {
-            Ok(())
-        }
-        fn repeated(&self) -> Result<u64, StoreError> {
-            Ok(0)
-        }
-        fn accounts(&self) -> Result<Accounts, StoreError> {
-            Ok(Accounts::default())
-        }
-    }
-
-    fn snapshots(cache: Option<&Path>, store: &Arc<Store>, mode: Mode) -> RecordedSnapshots {
+    fn snapshots(cache: Option<&Path>, store: &Arc<Remembering>, mode: Mode) -> RecordedSnapshots {
         let recorder = Recorder::new(Arc::clone(store) as Arc<dyn Exchanges>, mode);
         RecordedSnapshots::new(cache.map(DiskSnapshots::new), Arc::new(recorder))
     }
@@ -351,11 +320,11 @@ mod tests {
         keeping.finish(&head());
         assert!(first.load("m", None).await.unwrap().is_none(), "the same run started from nothing");
 
-        let store = Arc::new(Store::default());
+        let store = Arc::<Remembering>::default();
         let second = snapshots(Some(cache.path()), &store, Mode::Reuse);
         let shelf: Arc<dyn Shelf> = Arc::new(DiskShelf::new(cache.path()).unwrap());
         let found = second.load("m", Some(&shelf)).await.unwrap().unwrap();
-        assert!(store.0.lock().unwrap().len() > 2, "in parts");
+        assert!(store.kept().len() > 2, "in parts");
         assert_eq!((found.head.clone(), found.lines().count(), found.line("4999")), (head(), 5000, Some(line(4999))));
         // One that is not finished is none; one that is takes its place, and the run still starts from its own.
         drop(second.begin("m"));
@@ -365,7 +334,7 @@ mod tests {
         assert_eq!(replay.load("m", None).await.unwrap().unwrap().lines().count(), 5000);
         assert!(replay.begin("m").is_none());
         // A part that was not handed on is no snapshot of less.
-        store.0.lock().unwrap().retain(|_, exchange| exchange.request.get("part").is_none());
+        store.forget(|exchange| exchange.request.get("part").is_some());
         assert!(replay.load("m", None).await.err().unwrap().contains("not recorded whole"));
         let left: Vec<_> = fs::read_dir(cache.path().join("crawls")).unwrap().flatten().map(|e| e.file_name()).collect();
         assert_eq!(left, ["m.jsonl.zst"]);
