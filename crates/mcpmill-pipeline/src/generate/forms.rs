@@ -1,10 +1,12 @@
 //! Schemas as the steps need them: which parameters a person can say, what is cut out of a schema, what comes next in
 //! rotation.
 
+use std::borrow::Cow;
+
 use mcpmill_core::{record::Tool, schema::required};
 use serde_json::{Map, Value, json};
 
-use super::values::is_expression;
+use super::values::names_code;
 use crate::card::property_names;
 
 /// Required parameters of a tool whose values are thought up before the request is: more is no plain request.
@@ -45,7 +47,7 @@ pub(super) fn is_said(schema: &Value, name: &str) -> bool {
         plain && property["enum"].is_null() && property["const"].is_null()
     };
     let property = &schema["properties"][name];
-    (open(property) || (property["type"] == "array" && open(&property["items"]))) && !is_expression(name)
+    (open(property) || (property["type"] == "array" && open(&property["items"]))) && !names_code(name)
 }
 
 /// Whether values of all required parameters can be thought up before the request: few, plain, or lists of plain ones.
@@ -126,6 +128,44 @@ pub(super) fn exactly(schema: &Value, parameters: &[String]) -> Value {
         parameters.iter().map(|name| (name.clone(), schema["properties"][name].clone())).collect();
     json!({ "type": "object", "properties": properties, "required": parameters, "additionalProperties": false })
 }
+
+/// A property without the `null` beside its type: `Optional[...]` of Python is `anyOf` with it.
+pub(super) fn plain(property: &Value) -> Cow<'_, Value> {
+    if let Some(kinds) = property["type"].as_array() {
+        let mut kinds = kinds.iter().filter(|kind| *kind != "null");
+        if let (Some(kind), None) = (kinds.next(), kinds.next()) {
+            let mut plain = property.clone();
+            plain["type"] = kind.clone();
+            return Cow::Owned(plain);
+        }
+    }
+    for either in ["anyOf", "oneOf"] {
+        let Some(branches) = property[either].as_array() else { continue };
+        let mut open = branches.iter().filter(|branch| branch["type"] != "null");
+        if let (Some(Value::Object(branch)), None) = (open.next(), open.next()) {
+            let mut plain = property.as_object().cloned().unwrap_or_default();
+            plain.remove(either);
+            plain.extend(branch.clone());
+            return Cow::Owned(Value::Object(plain));
+        }
+    }
+    Cow::Borrowed(property)
+}
+
+/// The words by which a truth value is said: those of its name and of its description that mean something.
+pub(super) fn spoken(schema: &Value, name: &str) -> Vec<String> {
+    let described = schema["properties"][name]["description"].as_str().unwrap_or_default();
+    let described = described.split_whitespace().flat_map(words).filter(|word| word.chars().count() > 3);
+    let named = words(name).into_iter().filter(|word| word.chars().count() > 1);
+    named.chain(described).filter(|word| !SMALL_WORDS.contains(&word.as_str())).collect()
+}
+
+/// Words of descriptions that stand in any request.
+const SMALL_WORDS: [&str; 32] = [
+    "whether", "true", "false", "with", "when", "this", "that", "only", "also", "from", "into", "default", "should", "will",
+    "have", "been", "them", "they", "then", "than", "each", "some", "enable", "enabled", "disable", "value", "optional",
+    "return", "show", "your", "what", "which",
+];
 
 /// Optional parameters that can be woven into a request: texts, numbers, words of a list.
 pub(super) fn optional(schema: &Value) -> Vec<String> {

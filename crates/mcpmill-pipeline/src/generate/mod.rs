@@ -4,6 +4,7 @@ mod chain;
 pub mod diversity;
 mod evolve;
 mod forms;
+mod held;
 mod kinds;
 pub mod look;
 mod plan;

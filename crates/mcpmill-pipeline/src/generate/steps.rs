@@ -11,7 +11,7 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{GeneratePrompts, GenerateSettings, Profile, Seed, forms, kinds, values};
+use super::{GeneratePrompts, GenerateSettings, Seed, forms, held::Held, kinds, values};
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
     card::{card, card_of},
@@ -98,8 +98,8 @@ impl Making<'_> {
     async fn single(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
         let request = self.instruct().await?;
         let (request, stated) = self.fill_slots(request).await?;
-        let (request, _) = self.evolve(request, stated).await?;
-        let arguments = self.call(&request, checker).await?;
+        let (request, stated) = self.evolve(request, stated).await?;
+        let arguments = self.call(&request, &stated, checker).await?;
         let call = self.made(&self.seed.tool, arguments, 0);
         Ok(Talk {
             messages: vec![Message::user(request.clone()), Message::call(call)],
@@ -293,8 +293,14 @@ impl Making<'_> {
         }
     }
 
-    /// Step 4. The call of the known tool, bound to its schema.
-    pub(super) async fn call(&mut self, request: &str, checker: &Schema) -> Result<Map<String, Value>, AskFailure> {
+    /// Step 4. The call of the known tool, bound to its schema and held to the request: it has every one of the
+    /// `stated` values and none that nobody said.
+    pub(super) async fn call(
+        &mut self,
+        request: &str,
+        stated: &[values::Named],
+        checker: &Schema,
+    ) -> Result<Map<String, Value>, AskFailure> {
         let prompt = self.prompts.call.clone();
         let model = self.role(&prompt);
         let question = Question {
@@ -303,17 +309,19 @@ impl Making<'_> {
             schema: Some(self.schema.clone()),
             row: self.seed.id.as_str(),
         };
-        let arguments = ask(&model, &question, &mut self.meter, object).await?;
+        let held = Held { schema: &self.schema, request, stated, english: self.foreign().is_none() };
+        let (arguments, kept) = ask(&model, &question, &mut self.meter, |reply| {
+            let arguments = object(reply)?;
+            let pruned = held.pruned(&arguments);
+            let kept = if checker.accepts(&Value::Object(pruned.clone())) { pruned } else { arguments.clone() };
+            held.fault(&kept).map_or(Ok((arguments, kept)), Err)
+        })
+        .await?;
         self.note("call", Some((&prompt, &model)), &Value::Object(arguments.clone()).to_string());
-        if self.settings.profile == Profile::Full {
-            return Ok(arguments);
+        if kept != arguments {
+            self.note("prune", None, &Value::Object(kept.clone()).to_string());
         }
-        let pruned = values::prune(&arguments, &required(&self.schema), request);
-        if pruned == arguments || !checker.accepts(&Value::Object(pruned.clone())) {
-            return Ok(arguments);
-        }
-        self.note("prune", None, &Value::Object(pruned.clone()).to_string());
-        Ok(pruned)
+        Ok(kept)
     }
 }
 
@@ -340,7 +348,7 @@ pub(super) fn wrong_request(text: &str, tools: &[&str]) -> Option<String> {
     if let Some(word) = values::placeholder(text) {
         return Some(format!("a request holds the placeholder `{word}`"));
     }
-    if tools.iter().any(|tool| tool.contains(['_', '-']) && values::states(text, tool)) {
+    if tools.iter().any(|tool| values::is_code_name(tool) && values::states(text, tool)) {
         return Some("a request names the tool".into());
     }
     if !values::is_ended(text) {

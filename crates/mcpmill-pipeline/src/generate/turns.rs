@@ -141,8 +141,8 @@ impl Making<'_> {
         let request = ask(&model, &question, &mut self.meter, accept).await?;
         self.note("multi-turn", Some((&prompt, &model)), &request);
         let (request, stated) = self.fill_slots(request).await?;
-        let (request, _) = self.evolve(request, stated).await?;
-        let arguments = self.call(&request, checker).await?;
+        let (request, stated) = self.evolve(request, stated).await?;
+        let arguments = self.call(&request, &stated, checker).await?;
         let call = self.made(&self.seed.tool, arguments, 0);
         let tools = std::iter::once(&self.seed.tool).chain(&self.seed.others);
         Ok(Talk {
@@ -155,7 +155,7 @@ impl Making<'_> {
     /// A request for a tool that will not be offered, and an answer that says so.
     pub(super) async fn no_tool(&mut self) -> Result<Talk, AskFailure> {
         let request = self.instruct().await?;
-        let stated = values::concrete(&request).into_iter().map(|text| values::Named { name: "value".into(), text: text.into() });
+        let stated = values::concrete(&request).into_iter().map(|text| values::Named::new("value", text));
         let (request, _) = self.evolve(request.clone(), stated.collect()).await?;
         let prompt = self.prompts.no_tool.clone();
         let model = self.role(&prompt);
@@ -180,7 +180,7 @@ impl Making<'_> {
             if let Some(words) = OFFERS.iter().find(|words| !foreign && low.contains(**words)) {
                 return Err(format!("the answer offers something else: `{}`", words.trim()));
             }
-            if name.contains(['_', '-']) && values::states(&text, name) {
+            if values::is_code_name(name) && values::states(&text, name) {
                 return Err("the answer names the tool that is not there".into());
             }
             match values::invented(&text, &[&request]) {
@@ -239,8 +239,8 @@ impl Making<'_> {
     pub(super) async fn recover(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
         let request = self.instruct().await?;
         let (request, stated) = self.fill_slots(request).await?;
-        let (request, _) = self.evolve(request, stated).await?;
-        let right = self.call(&request, checker).await?;
+        let (request, stated) = self.evolve(request, stated).await?;
+        let right = self.call(&request, &stated, checker).await?;
         let breakable = forms::breakable(&self.schema);
         let able: Vec<&String> =
             breakable.iter().filter(|name| right.get(*name).is_some_and(|v| v.is_string() || v.is_number())).collect();
@@ -365,6 +365,10 @@ fn asks(
     }
     if !question.ends_with(['?', '？', '؟']) {
         return Err("the question asks nothing".into());
+    }
+    // A person is asked in words, not by the name that code has for it.
+    if values::is_code_name(left_out) && values::states(question, left_out) {
+        return Err(format!("the question holds the name `{left_out}`"));
     }
     if english && !names_what(question, left_out, &schema["properties"][left_out]) {
         return Err(format!("the question does not name `{left_out}`"));

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::forms::{self, words};
 use crate::card::word;
 
 /// A value that a request should state.
@@ -11,6 +12,29 @@ pub(super) struct Named {
     pub(super) name: String,
     /// The value as a person would write it.
     pub(super) text: String,
+    /// Of a truth value: the words of which one says it. Empty for all others, which are said by their text.
+    pub(super) words: Vec<String>,
+}
+
+impl Named {
+    /// A value that is said by its text; `name` is its parameter's.
+    pub(super) fn new(name: &str, text: impl Into<String>) -> Self {
+        Self { name: word(name), text: text.into(), words: Vec::new() }
+    }
+
+    /// Whether it is a truth value.
+    pub(super) fn is_truth(&self) -> bool {
+        !self.words.is_empty()
+    }
+
+    fn is_said(&self, request: &str) -> bool {
+        if self.is_truth() { says_any(request, &self.words) } else { states(request, &self.text) }
+    }
+}
+
+/// Whether a text has one of some words, in the singular or the plural.
+pub(super) fn says_any(text: &str, of: &[String]) -> bool {
+    text.split_whitespace().flat_map(words).any(|word| of.contains(&word))
 }
 
 /// Strings longer than this need not stand in a request word for word.
@@ -18,14 +42,59 @@ const LONGEST: usize = 160;
 /// Values with such characters are code: nobody says them, and the rewriting prompt cannot hold them.
 const UNSPOKEN: [char; 6] = ['{', '}', '<', '>', '`', '\n'];
 /// Values of one call that are looked at.
-const MOST: usize = 8;
+const MOST: usize = 24;
 
-/// Parameters whose values people do not spell out: they say what they want, not the SQL for it.
-pub(super) fn is_expression(name: &str) -> bool {
-    let name = name.to_lowercase();
-    ["query", "sql", "code", "expression", "script", "command", "regex", "pattern", "geojson", "notation"]
-        .iter()
-        .any(|w| name.contains(w))
+/// Words of names whose values may be written in a language of their own.
+const CODED: [&str; 12] =
+    ["query", "sql", "expression", "script", "command", "regex", "regexp", "pattern", "geojson", "notation", "formula", "cypher"];
+/// What makes `code` in a name that of a program: a country has one, too.
+const PROGRAMS: [&str; 12] =
+    ["source", "python", "js", "javascript", "typescript", "java", "shell", "bash", "html", "css", "program", "snippet"];
+
+/// Whether a parameter may want code, going by the whole words of its name.
+pub(super) fn names_code(name: &str) -> bool {
+    let words = words(name);
+    let has = |of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
+    has(&CODED) || (has(&["code"]) && (words.len() == 1 || has(&PROGRAMS)))
+}
+
+/// Parameters whose values people do not spell out: they say what they want, not the SQL for it. A search in plain
+/// words is none, whatever its parameter is called.
+pub(super) fn is_expression(name: &str, value: &str) -> bool {
+    names_code(name) && looks_like_code(value)
+}
+
+/// Words that SQL begins with, and such as it goes on with.
+const STATEMENTS: [&str; 9] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "WITH", "PRAGMA"];
+const CLAUSES: [&str; 8] = ["FROM", "INTO", "WHERE", "TABLE", "VALUES", "AND", "OR", "NOT"];
+
+fn looks_like_code(text: &str) -> bool {
+    if text.contains(['{', '}', '[', ']', ';', '=', '*', '|', '<', '>', '\\', '^', '$']) || text.contains("::") {
+        return true;
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    // Upper case tells a keyword from a word of a search.
+    let statement = words.first().is_some_and(|first| STATEMENTS.contains(first));
+    if statement || words.iter().rev().skip(1).rev().skip(1).any(|word| CLAUSES.contains(word)) {
+        return true;
+    }
+    let lower = words.first().is_some_and(|first| STATEMENTS.contains(&first.to_uppercase().as_str()));
+    if lower && words.iter().skip(2).any(|word| ["from", "into", "where", "table"].contains(word)) {
+        return true;
+    }
+    let chars: Vec<char> = text.chars().collect();
+    // A call has no space before its bracket; a remark has.
+    let call = chars.windows(2).any(|w| w[1] == '(' && (w[0].is_alphanumeric() || w[0] == '_'));
+    let sum = words.windows(3).any(|w| ["+", "-", "/", "%"].contains(&w[1]))
+        || chars.windows(3).any(|w| w[1] == '+' && w[2].is_alphanumeric());
+    let flag = words.iter().skip(1).any(|word| word.starts_with('-') && word.chars().nth(1).is_some_and(char::is_alphabetic));
+    call || sum || flag
+}
+
+/// Whether a name is one of code, which no person says: `read_file`, `read-file`, `readFile`.
+pub(crate) fn is_code_name(name: &str) -> bool {
+    let hump = name.chars().zip(name.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    hump || name.contains(['_', '-'])
 }
 
 /// The values of `arguments` that a request should state word for word. Truth values and the words
@@ -33,7 +102,7 @@ pub(super) fn is_expression(name: &str) -> bool {
 pub(super) fn to_state(arguments: &Map<String, Value>, schema: &Value) -> Vec<Named> {
     let mut out = Vec::new();
     for (name, value) in arguments {
-        if !is_expression(name) && schema["properties"][name]["enum"].is_null() {
+        if forms::plain(&schema["properties"][name])["enum"].is_null() {
             collect(name, value, &mut out);
         }
     }
@@ -43,14 +112,19 @@ pub(super) fn to_state(arguments: &Map<String, Value>, schema: &Value) -> Vec<Na
 
 fn collect(name: &str, value: &Value, out: &mut Vec<Named>) {
     match value {
-        Value::String(text) if !text.trim().is_empty() && text.chars().count() <= LONGEST && !text.contains(UNSPOKEN) => {
-            out.push(Named { name: word(name), text: text.trim().to_owned() });
+        Value::String(text) if !text.trim().is_empty() && is_short(text) && !is_expression(name, text) => {
+            out.push(Named::new(name, text.trim()));
         }
-        Value::Number(number) => out.push(Named { name: word(name), text: number.to_string() }),
+        Value::Number(number) => out.push(Named::new(name, number.to_string())),
         Value::Array(items) => items.iter().for_each(|item| collect(name, item, out)),
-        Value::Object(map) => map.iter().filter(|(k, _)| !is_expression(k)).for_each(|(k, v)| collect(k, v, out)),
+        Value::Object(map) => map.iter().for_each(|(k, v)| collect(k, v, out)),
         _ => {}
     }
+}
+
+/// Whether a text is one that a request can hold word for word.
+pub(super) fn is_short(text: &str) -> bool {
+    text.chars().count() <= LONGEST && !text.contains(UNSPOKEN)
 }
 
 /// The values of `arguments` as they are, words of lists and truth values too.
@@ -62,27 +136,90 @@ pub(super) fn all(arguments: &Map<String, Value>) -> Vec<Named> {
 
 /// The values that `request` does not state.
 pub(super) fn missing(values: &[Named], request: &str) -> Vec<Named> {
-    values.iter().filter(|v| !states(request, &v.text)).cloned().collect()
+    values.iter().filter(|v| !v.is_said(request)).cloned().collect()
 }
 
 /// Whether `request` holds `value` word for word, white space, case and quotes aside. A number must
-/// stand alone: `4` is not stated by `42`.
+/// stand alone, in any of its spellings: `4` is not stated by `42`, but by `4.0`.
 pub(crate) fn states(request: &str, value: &str) -> bool {
     let (request, value) = (normal(request), normal(value));
     if value.is_empty() {
         return true;
     }
-    let number = value.parse::<f64>().is_ok();
-    request.match_indices(&value).any(|(at, found)| {
-        let before = request[..at].chars().next_back();
-        let mut after = request[at + found.len()..].chars();
-        let next = after.next();
+    match number_of(&value) {
+        Some(number) => spellings(&number).iter().any(|spelling| holds(&request, spelling, true)),
+        None => holds(&request, &value, false),
+    }
+}
+
+/// Whether `value` stands in `request` between boundaries.
+fn holds(request: &str, value: &str, number: bool) -> bool {
+    request.match_indices(value).any(|(at, found)| {
+        let (before, after) = (&request[..at], &request[at + found.len()..]);
         // Scripts without spaces between words have no boundary that could be missed.
         let joins = |c: Option<char>| c.is_some_and(|c| (c.is_alphanumeric() && !is_unspaced(c)) || c == '_');
-        // `3.` ends a sentence, `3.5` is another number.
-        let decimal = number && next == Some('.') && after.next().is_some_and(|c| c.is_ascii_digit());
-        !joins(before) && !joins(next) && !decimal
+        let free = !joins(before.chars().next_back()) && !joins(after.chars().next());
+        free && !(number && is_part(before, after))
     })
+}
+
+/// Whether what stands between `before` and `after` is a part of another number, a date or a version: `3` of `3.5`, of
+/// `1.3`, of `4,003` and of `-3`. `3.` ends a sentence, and `3-5` holds both of its numbers.
+fn is_part(before: &str, after: &str) -> bool {
+    let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    let mut left = before.chars().rev();
+    let joined = match left.next() {
+        Some('.' | ',') => digit(left.next()),
+        // A sign has nothing before it; the middle of a range has a number.
+        Some('-' | '−') => left.next().is_none_or(|c| !c.is_alphanumeric()),
+        _ => false,
+    };
+    let mut right = after.chars();
+    let goes_on = match right.next() {
+        Some('.') => digit(right.next()),
+        Some(',') => {
+            let group = right.clone().take_while(char::is_ascii_digit).count();
+            group == 3
+        }
+        _ => false,
+    };
+    let dash = |c: &char| c.is_ascii_digit() || *c == '-';
+    let tail = before.chars().rev().take_while(dash).filter(|c| *c == '-').count();
+    let dashes = tail + after.chars().take_while(dash).filter(|c| *c == '-').count();
+    joined || goes_on || dashes > 1
+}
+
+/// A number without what groups its thousands; `None` for what is no number.
+fn number_of(value: &str) -> Option<String> {
+    let digits = value.strip_prefix(['-', '+', '−']).unwrap_or(value);
+    let mut groups = digits.split('.').next().unwrap_or_default().split(',');
+    let first = groups.next().unwrap_or_default();
+    let grouped = (1..=3).contains(&first.len()) && groups.all(|group| group.len() == 3);
+    let plain = if grouped { value.replace(',', "") } else { value.to_owned() };
+    let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && plain.parse::<f64>().is_ok();
+    is_number.then_some(plain)
+}
+
+/// How a number may be written: `5` and `5.0`, `4821` and `4,821`.
+fn spellings(number: &str) -> Vec<String> {
+    let mut all = vec![number.to_owned()];
+    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || !whole.chars().chain(part.chars()).all(|c| c.is_ascii_digit()) {
+        return all;
+    }
+    let part = part.trim_end_matches('0');
+    for whole in [whole.to_owned(), thousands(whole)] {
+        let parts = if part.is_empty() { [String::new(), ".0".into()] } else { [format!(".{part}"), format!(".{part}0")] };
+        all.extend(parts.iter().map(|part| format!("{sign}{whole}{part}")));
+    }
+    all
+}
+
+fn thousands(whole: &str) -> String {
+    let length = whole.len();
+    let comma = |at: usize| at > 0 && (length - at).is_multiple_of(3);
+    whole.char_indices().flat_map(|(at, c)| comma(at).then_some(',').into_iter().chain([c])).collect()
 }
 
 /// Letters of scripts that put no spaces between words: Chinese, Japanese, Thai and their neighbours.
@@ -193,7 +330,7 @@ fn normal(text: &str) -> String {
 
 /// Whether a value and its name can stand in a plain sentence: a word or number, a name of plain words.
 pub(super) fn is_plain(value: &Named) -> bool {
-    let word = !value.text.contains(char::is_whitespace) && value.text.chars().count() <= 40;
+    let word = !value.is_truth() && !value.text.contains(char::is_whitespace) && value.text.chars().count() <= 40;
     word && value.name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
 }
 
@@ -264,6 +401,69 @@ mod tests {
         assert!(states("Zürich, then", "zürich"));
         assert!(states("请推荐包含牛排的菜谱。", "牛排"));
         assert!(!states("日本123円", "12"));
+        for (request, value) in [
+            ("1.5 kilos", "5"),
+            ("at -5 degrees", "5"),
+            ("version 2.3.5", "5"),
+            ("version 2.3.5", "3"),
+            ("ticket 4,821", "821"),
+            ("ticket 4,821", "4"),
+            ("on 2024-10-12", "10"),
+            ("from 3-5", "-5"),
+            ("10-5", "-5"),
+        ] {
+            assert!(!states(request, value), "{request} does not state {value}");
+        }
+        for (request, value) in [
+            ("3-5 days", "3"),
+            ("3-5 days", "5"),
+            ("10-5", "5"),
+            ("5, 6 or 7", "5"),
+            ("5 kilos", "5.0"),
+            ("5.0 kilos", "5"),
+            ("2.50 euros", "2.5"),
+            ("ticket 4,821", "4821"),
+            ("ticket 4821", "4,821"),
+            ("at -5 degrees", "-5"),
+            ("is it 5, then?", "5"),
+        ] {
+            assert!(states(request, value), "{request} states {value}");
+        }
+    }
+
+    #[test]
+    fn names_of_code_are_whole_words_and_plain_words_are_no_code() {
+        for name in ["sql", "sqlQuery", "search_query", "code", "python_code", "regex"] {
+            assert!(names_code(name), "{name}");
+        }
+        for name in ["postcode", "zip_code", "country_code", "currencyCode", "language_code", "decoder", "patterned"] {
+            assert!(!names_code(name), "{name}");
+        }
+        for code in [
+            "SELECT 1",
+            "select name from users",
+            "print(1)",
+            "2 + 3",
+            "^a.*b$",
+            "*.md",
+            "a = b",
+            "cats OR dogs OR mice AND NOT birds",
+            "ls -la",
+        ] {
+            assert!(is_expression("query", code), "{code}");
+        }
+        for plain in
+            ["double invoice", "update from Anna (Lyon)", "quite another thing altogether", "well-known places", "Bergamo"]
+        {
+            assert!(!is_expression("query", plain), "{plain}");
+        }
+        assert!(!is_expression("postcode", "a = b"));
+    }
+
+    #[test]
+    fn names_in_code_have_joints() {
+        assert!(["read_file", "read-file", "readFile", "entityNames"].into_iter().all(is_code_name));
+        assert!(!["read", "Read", "API", "forecast"].into_iter().any(is_code_name));
     }
 
     #[test]
@@ -278,7 +478,7 @@ mod tests {
     fn collects_what_people_say() {
         let schema = json!({"properties": {"unit": {"enum": ["c", "f"]}}});
         let arguments =
-            json!({"unit": "c", "sql": "select 1", "on": true, "city": " Oslo ", "list": [{"name": "Ada", "age": 3}]});
+            json!({"unit": "c", "sql": "SELECT 1", "on": true, "city": " Oslo ", "list": [{"name": "Ada", "age": 3}]});
         let values = to_state(arguments.as_object().unwrap(), &schema);
         let texts: Vec<&str> = values.iter().map(|v| v.text.as_str()).collect();
         assert_eq!(texts, ["Oslo", "Ada", "3"]);

@@ -216,6 +216,29 @@ async fn a_missing_value_is_asked_for_and_given_before_the_call() {
 }
 
 #[tokio::test]
+async fn names_of_code_stand_neither_in_a_request_nor_in_a_question() {
+    let find = mcpmill_testkit::tool(
+        "1",
+        "findEntity",
+        "Finds a person.",
+        json!({"type": "object", "properties": {"entityName": {"type": "string"}}, "required": ["entityName"]}),
+    );
+    let reply = |request: &str, question: &str| json!({"arguments": {"entityName": "Nadia"}, "request": request, "question": question, "answer": "It is Nadia."});
+    let settings = of_kind(SampleKind::Ask);
+    let request = "Find the person who called.";
+    let good = reply(request, "What is the name of the entity?");
+    let (done, _) = talk(vec![find.clone()], &settings, said("ask", good)).await;
+    assert_eq!(done.rows.len(), 1);
+    for (request, question, cause) in [
+        (request, "Which entityName is it?", "holds the name `entityName`"),
+        ("Use findEntity for the person who called.", "What is the name of the entity?", "names the tool"),
+    ] {
+        let (done, _) = talk(vec![find.clone()], &settings, said("ask", reply(request, question))).await;
+        failed_on(&done, "ask: unusable-reply", cause);
+    }
+}
+
+#[tokio::test]
 async fn a_recovery_holds_the_wrong_call_and_then_the_right_one() {
     let read = |name: &str| {
         mcpmill_testkit::tool(

@@ -168,6 +168,56 @@ async fn a_call_outside_its_schema_never_becomes_a_sample() {
 }
 
 #[tokio::test]
+async fn a_call_with_other_values_than_the_request_is_asked_for_again_in_both_profiles() {
+    for (bad, cause) in [
+        (json!({"city": "Zanzibar"}), "`city` is not `Bergamo`"),
+        (json!({"city": "Bergamo in winter"}), "`city` holds `Bergamo in winter`"),
+    ] {
+        for profile in [Profile::Small, Profile::Full] {
+            let planted = bad.clone();
+            let script = move |request: &ChatRequest| match request.prompt_kind.as_str() {
+                "call" => Some(planted.to_string()),
+                _ => usual(request),
+            };
+            let (done, asked) = make(city(), &settings(profile, 0), script).await;
+            assert_eq!((done.outcome.outcome, done.outcome.reason.as_str()), (OutcomeKind::Failed, "call: unusable-reply"));
+            assert!(done.outcome.cause.as_deref().unwrap().contains(cause), "{:?}", done.outcome.cause);
+            assert_eq!(asked.iter().filter(|kind| *kind == "call").count(), 3, "{cause}");
+        }
+    }
+    let noisy = |request: &ChatRequest| match request.prompt_kind.as_str() {
+        "call" => Some(json!({"city": "Bergamo", "units": "furlongs"}).to_string()),
+        _ => usual(request),
+    };
+    let (done, _) = make(city(), &settings(Profile::Full, 0), noisy).await;
+    assert_eq!(steps(&done.rows[0]), ["instruct", "call", "prune"]);
+    let call = &done.rows[0].messages[1].tool_calls()[0].function.arguments;
+    assert_eq!(Value::Object(call.clone()), json!({"city": "Bergamo"}), "the full profile is pruned, too");
+}
+
+#[tokio::test]
+async fn a_search_in_plain_words_is_a_value_like_any_other_and_code_is_none() {
+    let search = tool(json!({"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}));
+    let calling = |query: &'static str, woven: &'static str| {
+        move |request: &ChatRequest| {
+            Some(match request.prompt_kind.as_str() {
+                "instruct" => json!({"requests": ["Find what we wrote to the plumber, please."]}).to_string(),
+                "slots" | "call" => json!({"query": query}).to_string(),
+                "weave" => woven.to_owned(),
+                other => panic!("`{other}` is not asked here"),
+            })
+        }
+    };
+    let small = settings(Profile::Small, 0);
+    let woven = "Find what we wrote to the plumber, please: kitchen sink.";
+    let (done, _) = make(search.clone(), &small, calling("kitchen sink", woven)).await;
+    assert_eq!(steps(&done.rows[0]), ["instruct", "weave", "call"]);
+    let sql = "SELECT * FROM letters WHERE to = 'plumber'";
+    let (done, _) = make(search, &small, calling(sql, "")).await;
+    assert_eq!(steps(&done.rows[0]), ["instruct", "call"], "nobody says SQL");
+}
+
+#[tokio::test]
 async fn evolution_of_a_small_model_keeps_every_word_of_the_request() {
     // A tool without optional parameters can only be given context.
     let bare = tool(json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}));
@@ -205,7 +255,7 @@ async fn a_rewrite_that_loses_or_makes_up_a_value_is_refused_and_the_request_sta
         let (done, asked) = make(city(), &full, rewrite(bad)).await;
         assert_eq!(done.rows[0].instruction, "What will the weather in Bergamo be like tomorrow?", "{bad}");
         assert_eq!(asked.iter().filter(|kind| *kind == "evolve").count(), 2, "it is asked for again: {bad}");
-        assert_eq!(steps(&done.rows[0]), ["instruct", "call"]);
+        assert_eq!(steps(&done.rows[0]), ["instruct", "call", "prune"]);
     }
     let rich = "What will the weather in Bergamo be like tomorrow, hour by hour, as we plan a wedding?";
     let (done, _) = make(city(), &full, rewrite(rich)).await;
@@ -349,8 +399,9 @@ async fn what_was_repaired_is_named_in_lineage_and_counted() {
     let (repaired, _) = make(city(), &settings, fenced).await;
     let (plain, _) = make(city(), &settings, usual).await;
     let (repaired_row, plain_row) = (&repaired.rows[0], &plain.rows[0]);
-    assert_eq!(steps(plain_row), ["instruct", "call"]);
-    assert_eq!(steps(repaired_row), ["instruct", "repair:reasoning", "repair:code-fence", "call", "repair:single-quotes"]);
+    assert_eq!(steps(plain_row), ["instruct", "call", "prune"]);
+    let named = ["instruct", "repair:reasoning", "repair:code-fence", "call", "repair:single-quotes", "prune"];
+    assert_eq!(steps(repaired_row), named);
     assert!(repaired_row.lineage[1].model.is_none() && repaired_row.lineage[1].text == repaired_row.lineage[0].text);
     assert_eq!((&repaired_row.messages, &repaired_row.id), (&plain_row.messages, &plain_row.id));
     let counts = json!({"instruct: code-fence": 1, "instruct: reasoning": 1, "slots: single-quotes": 1});
