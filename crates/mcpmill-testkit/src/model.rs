@@ -154,6 +154,7 @@ fn answer(body: &Value) -> String {
     let schema = &format["schema"];
     match format["name"].as_str() {
         Some("instruct") => requests(last, schema),
+        Some("call") => call_of(last, schema).to_string(),
         Some("evolve") => json!({ "request": format!("{} Thank you.", line_after(last, "Request: ")) }).to_string(),
         Some("breadth") => json!({ "request": wish(last, "Rarely") }).to_string(),
         Some("multi_turn") => json!({ "request": wish(last, "To begin with") }).to_string(),
@@ -199,6 +200,39 @@ fn several(prompt: &str, schema: &Value) -> Value {
     let purpose = prompt.split_once("Purpose: ").and_then(|(_, rest)| rest.lines().next()).unwrap_or_default();
     let request = format!("For all of these I want this: {} with {}.", first_words(purpose), said.join(" and "));
     json!({ "calls": calls, "request": request })
+}
+
+/// A call with the required values, and with those optional ones that the request states.
+fn call_of(prompt: &str, schema: &Value) -> Value {
+    let mut call = instance(schema, schema, "value", 0);
+    let request = line_after(prompt, "Request: ");
+    let states = |value: &Value| {
+        let mut said = Vec::new();
+        values(value, &mut said);
+        let ends = |rest: &str| rest.starts_with([' ', ',']) || rest.trim_end() == ".";
+        !said.is_empty()
+            && said
+                .iter()
+                .all(|text| request.match_indices(&format!(" {text}")).any(|(at, found)| ends(&request[at + found.len()..])))
+    };
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let plain = property["anyOf"].get(0).unwrap_or(property);
+        let mut candidates: Vec<Value> = plain["enum"].as_array().cloned().unwrap_or_default();
+        candidates.extend(plain["items"]["enum"].as_array().into_iter().flatten().map(|word| json!([word])));
+        candidates.push(instance(schema, plain, name, 0));
+        if matches!(plain["type"].as_str(), Some("integer" | "number")) {
+            candidates.extend(["minimum", "maximum"].into_iter().filter_map(|bound| plain.get(bound).cloned()));
+            candidates.extend((-20..=0).map(|number| json!(number)));
+        }
+        let words = name.to_lowercase().replace('_', " ");
+        let on = (plain["type"] == "boolean" && request.to_lowercase().contains(&words)).then(|| json!(true));
+        if let Some(value) = candidates.into_iter().find(|value| states(value)).or(on) {
+            if call.get(name).is_none() {
+                call[name] = value;
+            }
+        }
+    }
+    call
 }
 
 /// A conversation about a value that is missing at first.

@@ -17,7 +17,7 @@ use mcpmill_core::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::values::is_unspaced;
+use super::{forms::plain, values::is_unspaced};
 
 /// Samples whose word pairs are counted; rows come by id, so that these are a draw of all.
 const COUNTED: u64 = 20_000;
@@ -198,7 +198,7 @@ impl Used {
     fn add(&mut self, call: &FunctionCall, schema: &Value) {
         for (name, value) in &call.arguments {
             self.names.insert(name.clone());
-            let property = &schema["properties"][name];
+            let property = &*plain(&schema["properties"][name]);
             if property["enum"].as_array().is_some_and(|words| words.contains(value)) {
                 self.words.insert((name.clone(), value.to_string()));
             }
@@ -210,6 +210,7 @@ impl Used {
         let mut coverage = Coverage::default();
         let needed = required(schema);
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let property = &*plain(property);
             if !needed.contains(name) {
                 coverage.optional.count(self.names.contains(name));
             }

@@ -23,6 +23,9 @@ const DIRECTIONS: [(&str, &str); 4] = [
 ];
 const BREADTH: usize = DIRECTIONS.len();
 
+/// Kinds whose call is filled in after the request has been evolved.
+const FILLED_LAST: [SampleKind; 3] = [SampleKind::Single, SampleKind::Recover, SampleKind::MultiTurn];
+
 /// The direction of a depth: it belongs to the sample's id, so that every run takes the same one.
 fn direction(id: &SampleId, depth: usize, directions: usize) -> usize {
     (seed_of(&format!("{id}\nevolve {depth}")) % directions.max(1) as u64) as usize
@@ -41,12 +44,27 @@ impl Making<'_> {
         if self.settings.profile == Profile::Small {
             return self.enrich(request, stated).await;
         }
+        // Only where the slots are filled from the request can another one take its place.
+        let refills = matches!(self.seed.kind, SampleKind::Single | SampleKind::Recover);
+        let directions = DIRECTIONS.len() + usize::from(refills);
+        let turns: Vec<usize> =
+            (0..self.settings.evolve_depth).map(|depth| direction(&self.seed.id, depth, directions)).collect();
+        // Breadth begins anew: what is added comes after it, and before the directions that keep it.
+        let added = if FILLED_LAST.contains(&self.seed.kind) && takes_one_more(&self.seed.id) {
+            turns.iter().rposition(|turn| *turn == BREADTH).map_or(Some(0), |at| Some(at + 1))
+        } else {
+            None
+        };
         let mut now = (request, stated);
-        for depth in 0..self.settings.evolve_depth {
-            // Only where the slots are filled from the request can another one take its place.
-            let refills = matches!(self.seed.kind, SampleKind::Single | SampleKind::Recover);
-            let turn = direction(&self.seed.id, depth, DIRECTIONS.len() + usize::from(refills));
-            let next = if turn == BREADTH { self.broaden(&now.0).await? } else { self.rewrite(&now, DIRECTIONS[turn]).await? };
+        for place in 0..=turns.len() {
+            if added == Some(place) {
+                now = self.one_more(&now.0, &now.1).await?.unwrap_or(now);
+            }
+            let next = match turns.get(place) {
+                Some(&BREADTH) => self.broaden(&now.0).await?,
+                Some(&turn) => self.rewrite(&now, DIRECTIONS[turn]).await?,
+                None => None,
+            };
             now = next.unwrap_or(now);
         }
         Ok(now)
@@ -157,23 +175,24 @@ impl Making<'_> {
     /// Weaves the value of one more, optional parameter in: of all of the tool's in turn, and of each its words and
     /// bounds in turn.
     async fn one_more(&mut self, request: &str, stated: &[values::Named]) -> Result<Option<Stated>, AskFailure> {
-        let optional = forms::optional(&self.schema);
+        let truths = self.settings.profile == Profile::Full && self.foreign().is_none();
+        let optional = forms::optional(&self.schema, truths);
         let turn = self.turn();
         let Some(name) = optional.get(turn % optional.len().max(1)) else { return Ok(None) };
-        let property = &self.schema["properties"][name];
-        let value = match forms::value_in_turn(property, turn / optional.len().max(1)) {
-            Some(value) => Map::from_iter([(name.clone(), value)]),
-            None => {
-                let value = self.slots(request, std::slice::from_ref(name)).await;
-                let Some(value) = AskFailure::tolerate(value)? else { return Ok(None) };
-                value
-            }
-        };
-        // A word of a list, too, must be said here: nothing else asks for it.
-        let added = if self.schema["properties"][name]["enum"].is_array() {
-            values::all(&value)
+        let property = forms::plain(&self.schema["properties"][name]).into_owned();
+        let added = if forms::is_truth(&property) {
+            forms::truth(name).into_iter().collect()
         } else {
-            values::to_state(&value, &self.schema)
+            let value = match forms::value_in_turn(name, &property, turn / optional.len().max(1)) {
+                Some(value) => Map::from_iter([(name.clone(), value)]),
+                None => {
+                    let value = self.slots(request, std::slice::from_ref(name)).await;
+                    let Some(value) = AskFailure::tolerate(value)? else { return Ok(None) };
+                    value
+                }
+            };
+            // A word of a list, too, must be said here: nothing else asks for it.
+            if property["enum"].is_array() { values::all(&value) } else { values::to_state(&value, &self.schema) }
         };
         let missing = values::missing(&added, request);
         if missing.is_empty() {
@@ -186,7 +205,7 @@ impl Making<'_> {
 
     /// How many samples of the tool took one more parameter before this one, from a start that belongs to the tool.
     fn turn(&self) -> usize {
-        let id = |index: usize| SampleId::of(&(&self.seed.tool.id, SampleKind::Single, index));
+        let id = |index: usize| SampleId::of(&(&self.seed.tool.id, self.seed.kind, index));
         let before = (0..self.seed.index).filter(|index| takes_one_more(&id(*index))).count();
         seed_of(self.seed.tool.id.as_str()) as usize % 97 + before
     }

@@ -3,10 +3,13 @@
 
 use std::borrow::Cow;
 
-use mcpmill_core::{record::Tool, schema::required};
+use mcpmill_core::{
+    record::Tool,
+    schema::{Schema, required},
+};
 use serde_json::{Map, Value, json};
 
-use super::values::names_code;
+use super::values::{Named, names_code};
 use crate::card::property_names;
 
 /// Required parameters of a tool whose values are thought up before the request is: more is no plain request.
@@ -118,6 +121,12 @@ pub(super) fn only(schema: &Value, parameters: &[String]) -> Value {
     if let Some(properties) = cut["properties"].as_object_mut() {
         properties.retain(|name, _| parameters.contains(name));
     }
+    // A value is wanted, and `null` is none.
+    for (name, property) in cut["properties"].as_object_mut().into_iter().flatten() {
+        if !required(schema).contains(name) {
+            *property = plain(property).into_owned();
+        }
+    }
     cut["required"] = json!(parameters);
     cut
 }
@@ -155,42 +164,103 @@ pub(super) fn plain(property: &Value) -> Cow<'_, Value> {
 /// The words by which a truth value is said: those of its name and of its description that mean something.
 pub(super) fn spoken(schema: &Value, name: &str) -> Vec<String> {
     let described = schema["properties"][name]["description"].as_str().unwrap_or_default();
-    let described = described.split_whitespace().flat_map(words).filter(|word| word.chars().count() > 3);
-    let named = words(name).into_iter().filter(|word| word.chars().count() > 1);
-    named.chain(described).filter(|word| !SMALL_WORDS.contains(&word.as_str())).collect()
+    name_words(name).into_iter().chain(telling(described.split_whitespace().flat_map(words), 4)).collect()
+}
+
+/// The words of a name that mean something.
+fn name_words(name: &str) -> Vec<String> {
+    telling(words(name).into_iter(), 3)
+}
+
+fn telling(all: impl Iterator<Item = String>, least: usize) -> Vec<String> {
+    all.filter(|word| word.chars().count() >= least && !SMALL_WORDS.contains(&word.as_str())).collect()
+}
+
+/// A truth value as it is put into a request, `None` where its name says nothing.
+pub(super) fn truth(name: &str) -> Option<Named> {
+    let told = name_words(name);
+    (!told.is_empty()).then(|| Named { words: told, ..Named::new(name, words(name).join(" ")) })
 }
 
 /// Words of descriptions that stand in any request.
-const SMALL_WORDS: [&str; 32] = [
-    "whether", "true", "false", "with", "when", "this", "that", "only", "also", "from", "into", "default", "should", "will",
-    "have", "been", "them", "they", "then", "than", "each", "some", "enable", "enabled", "disable", "value", "optional",
-    "return", "show", "your", "what", "which",
+const SMALL_WORDS: [&str; 36] = [
+    "the", "and", "for", "has", "whether", "true", "false", "with", "when", "this", "that", "only", "also", "from", "into",
+    "default", "should", "will", "have", "been", "them", "they", "then", "than", "each", "some", "enable", "enabled", "disable",
+    "value", "optional", "return", "show", "your", "what", "which",
 ];
 
-/// Optional parameters that can be woven into a request: texts, numbers, words of a list.
-pub(super) fn optional(schema: &Value) -> Vec<String> {
+/// Optional parameters that can be woven into a request: texts, numbers, words of a list, several of them, and with
+/// `truths` those that are switched on.
+pub(super) fn optional(schema: &Value, truths: bool) -> Vec<String> {
     let needed = required(schema);
-    let scalar = |name: &String| {
-        let property = &schema["properties"][name];
+    let scalar = |property: &Value| {
         property["enum"].is_array() || matches!(property["type"].as_str(), Some("string" | "integer" | "number"))
     };
-    property_names(schema).into_iter().filter(|name| !needed.contains(name) && scalar(name)).collect()
+    let fits = |name: &String| {
+        let property = plain(&schema["properties"][name]);
+        let several = property["type"] == "array" && scalar(&property["items"]);
+        scalar(&property) || several || (truths && is_truth(&property) && truth(name).is_some())
+    };
+    property_names(schema).into_iter().filter(|name| !needed.contains(name) && fits(name)).collect()
 }
 
-/// The value that the `turn`th sample with this parameter has: the words of a list one after the other; of a number
-/// with bounds its least and its most in every third turn. `None` leaves it to the model.
-pub(super) fn value_in_turn(property: &Value, turn: usize) -> Option<Value> {
+/// Whether a property, without its `null`, is true or false.
+pub(super) fn is_truth(property: &Value) -> bool {
+    property["type"] == "boolean"
+}
+
+/// The value that the `turn`th sample with the parameter `name` has: the words of a list one after the other; of a
+/// number every other value that lies at an edge. `None` leaves it to the model.
+pub(super) fn value_in_turn(name: &str, property: &Value, turn: usize) -> Option<Value> {
+    let property = plain(property);
     if let Some(words) = property["enum"].as_array() {
         let said: Vec<&Value> =
             words.iter().filter(|word| word.as_str().is_some_and(|w| !w.trim().is_empty()) || word.is_number()).collect();
         return said.get(turn % said.len().max(1)).map(|word| (*word).clone());
     }
-    let bound = |name: &str| property.get(name).filter(|value| value.is_i64() || value.is_u64()).cloned();
-    match turn % 3 {
-        1 => bound("minimum"),
-        2 => bound("maximum"),
+    match property["type"].as_str() {
+        Some("array") if property["items"]["enum"].is_array() => {
+            value_in_turn(name, &property["items"], turn).map(|word| json!([word]))
+        }
+        Some("integer" | "number") => {
+            let edges = edges(name, &property, turn);
+            // One turn in as many is the model's.
+            (turn % (edges.len() + 1)).checked_sub(1).and_then(|at| edges.get(at).cloned())
+        }
         _ => None,
     }
+}
+
+/// Bounds further out than this say how a number is stored, not what it means.
+const FARTHEST: f64 = 1e9;
+
+/// What counts or names things is never none of them, nor less, even where no schema says so.
+const COUNTS: [&str; 34] = [
+    "limit", "count", "page", "size", "id", "number", "port", "year", "month", "day", "hour", "minute", "second", "week",
+    "width", "height", "length", "max", "top", "depth", "timeout", "quantity", "age", "line", "row", "column", "level", "radius",
+    "amount", "price", "total", "num", "step", "duration",
+];
+
+/// Values at the edges of what a number may be: its bounds, zero, something below.
+fn edges(name: &str, property: &Value, turn: usize) -> Vec<Value> {
+    let mut all: Vec<Value> = ["minimum", "maximum"]
+        .into_iter()
+        .filter_map(|bound| property.get(bound))
+        .filter(|bound| bound.as_f64().is_some_and(|n| n.abs() <= FARTHEST))
+        .cloned()
+        .collect();
+    if !words(name).iter().any(|word| COUNTS.contains(&word.as_str())) {
+        all.extend([json!(0), json!(-1 - (turn as i64 / 5) % 20)]);
+    }
+    let accepts = Schema::compile(property);
+    all.retain(|value| accepts.as_ref().is_ok_and(|schema| schema.accepts(value)));
+    let known = all.clone();
+    let mut at = 0;
+    all.retain(|value| {
+        at += 1;
+        !known[..at - 1].iter().any(|before| before.as_f64() == value.as_f64())
+    });
+    all
 }
 
 #[cfg(test)]
@@ -223,7 +293,13 @@ mod tests {
         listed["required"] = json!(["paths"]);
         assert_eq!((said(&listed), breakable(&listed)), (vec!["paths".to_owned()], vec![]));
         assert_eq!(breakable(&schema), ["note_id"]);
-        assert_eq!(optional(&schema), ["days"]);
+        assert_eq!(optional(&schema, false), ["paths", "days"]);
+        assert_eq!(optional(&schema, true), ["paths", "days", "loud"]);
+        let python = json!({"properties": {"topic": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+            "tags": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}, "old": {"type": ["integer", "null"]},
+            "odd": {"anyOf": [{"type": "string"}, {"type": "integer"}]}, "is_a": {"type": "boolean"}}});
+        assert_eq!(optional(&python, true), ["topic", "tags", "old"]);
+        assert_eq!(only(&python, &["topic".to_owned()])["properties"]["topic"]["type"], "string");
         assert!(is_plain(&tool("t", "d", schema.clone())));
         let mut nested = schema;
         nested["required"] = json!(["deep"]);
@@ -236,12 +312,20 @@ mod tests {
     #[test]
     fn values_come_in_turn() {
         let words = json!({"enum": ["a", "", null, "b"]});
-        let turns: Vec<Option<Value>> = (0..3).map(|turn| value_in_turn(&words, turn)).collect();
-        assert_eq!(turns, [Some(json!("a")), Some(json!("b")), Some(json!("a"))]);
+        let of = |name: &str, property: &Value, turns: usize| -> Vec<Value> {
+            (0..turns).map(|turn| value_in_turn(name, property, turn).unwrap_or_default()).collect()
+        };
+        assert_eq!(json!(of("a", &words, 3)), json!(["a", "b", "a"]));
         let bounded = json!({"type": "integer", "minimum": 0, "maximum": 50});
-        let turns: Vec<Option<Value>> = (0..4).map(|turn| value_in_turn(&bounded, turn)).collect();
-        assert_eq!(turns, [None, Some(json!(0)), Some(json!(50)), None]);
-        assert_eq!(value_in_turn(&json!({"type": "string"}), 1), None);
-        assert_eq!(value_in_turn(&json!({"enum": []}), 0), None);
+        assert_eq!(json!(of("a", &bounded, 4)), json!([null, 0, 50, null]), "the least is zero, and comes once");
+        let free = json!({"anyOf": [{"type": "number"}, {"type": "null"}]});
+        assert_eq!(json!(of("offset", &free, 3)), json!([null, 0, -1]));
+        assert_eq!(json!(of("page_size", &free, 3)), json!([null, null, null]), "nobody asks for -1 pages");
+        let above = json!({"type": "integer", "exclusiveMinimum": 0, "maximum": 9_007_199_254_740_991_u64});
+        assert_eq!(json!(of("offset", &above, 3)), json!([null, null, null]));
+        let listed = json!({"type": "array", "items": {"enum": ["a", "b"]}});
+        assert_eq!(json!(of("kinds", &listed, 2)), json!([["a"], ["b"]]));
+        assert_eq!(value_in_turn("a", &json!({"type": "string"}), 1), None);
+        assert_eq!(value_in_turn("a", &json!({"enum": []}), 0), None);
     }
 }

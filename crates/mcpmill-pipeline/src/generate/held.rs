@@ -56,11 +56,11 @@ impl Held<'_> {
             return Some(format!("`{}` is not `{}`, as the request states", lost.name, lost.text));
         }
         let properties = &self.schema["properties"];
-        arguments.iter().find_map(|(name, value)| self.unsaid(name, value, &properties[name], 0))
+        arguments.iter().find_map(|(name, value)| self.unsaid(name, value, &properties[name]))
     }
 
     /// A value that is neither in the request nor one that the schema itself names.
-    fn unsaid(&self, name: &str, value: &Value, property: &Value, depth: usize) -> Option<String> {
+    fn unsaid(&self, name: &str, value: &Value, property: &Value) -> Option<String> {
         if self.is_listed(value, property, 0) {
             return None;
         }
@@ -70,11 +70,11 @@ impl Held<'_> {
             Value::String(text) => self.unsaid_text(name, text),
             Value::Array(items) => {
                 let inner = self.open(property);
-                return items.iter().find_map(|item| self.unsaid(name, item, &inner["items"], depth + 1));
+                return items.iter().find_map(|item| self.unsaid(name, item, &inner["items"]));
             }
             Value::Object(map) => {
                 let inner = self.open(property);
-                return map.iter().find_map(|(key, item)| self.unsaid(key, item, &inner["properties"][key], depth + 1));
+                return map.iter().find_map(|(key, item)| self.unsaid(key, item, &inner["properties"][key]));
             }
         };
         found.map(|value| format!("`{}` holds `{value}`, which the request does not state", word(name)))

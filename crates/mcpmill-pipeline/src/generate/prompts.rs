@@ -99,7 +99,7 @@ impl GeneratePrompts {
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
         let stated = self.slots.tries + self.weave.tries;
         let evolution = match profile {
-            Profile::Full => depth.saturating_mul(self.evolve.tries.max(self.breadth.tries + stated)),
+            Profile::Full => depth.saturating_mul(self.evolve.tries.max(self.breadth.tries + stated)) + depth.min(1) * stated,
             Profile::Small => depth.min(1) * (stated + self.context.tries),
         };
         let composed = [&self.parallel, &self.chain, &self.multi_turn, &self.no_tool, &self.ask].map(|prompt| prompt.tries);

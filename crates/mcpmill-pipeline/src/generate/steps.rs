@@ -189,9 +189,9 @@ impl Making<'_> {
         schema["properties"]["requests"]["maxItems"] = json!(count);
         let row = if alone { self.seed.id.to_string() } else { format!("{}#{batch}", self.seed.tool.id) };
         let mut inputs = json!({"card": card(&self.seed.tool), "at_hand": self.at_hand, "count": count, "personas": personas});
-        let words: Vec<String> = (0..count).filter_map(|i| self.words_in_turn(first + i)).collect();
-        if !words.is_empty() {
-            inputs["words"] = json!(words);
+        let words: Vec<Option<String>> = (0..count).map(|i| self.values_in_turn(first + i)).collect();
+        if words.iter().any(Option::is_some) {
+            inputs["words"] = words.into_iter().map(|words| words.unwrap_or_else(|| "anything".into())).collect();
         }
         let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: Some(schema), row: &row };
         let name = self.seed.tool.name.clone();
@@ -214,17 +214,21 @@ impl Making<'_> {
         Ok((request, stated))
     }
 
-    /// What the `index`th request of the tool should want of every list of words that a call must choose from, so that
-    /// all words come to be asked for: `unit: celsius`.
-    fn words_in_turn(&self, index: usize) -> Option<String> {
+    /// What the `index`th request of the tool should want of what a call must hold: of every list of words one, so that
+    /// all come to be asked for, and of numbers now and then one at the edge: `unit: celsius, days: 16`.
+    fn values_in_turn(&self, index: usize) -> Option<String> {
         let start = seed_of(self.seed.tool.id.as_str()) as usize % 97;
-        let next = |name: &String| {
-            let property = &self.schema["properties"][name];
-            let open = property["enum"].as_array().is_some_and(|words| words.len() > 1);
-            let word = forms::value_in_turn(property, start + index).filter(|_| open)?;
-            Some(format!("{}: {}", crate::card::word(name), crate::card::word(word.as_str()?)))
+        let next = |(place, name): (usize, &String)| {
+            let property = forms::plain(&self.schema["properties"][name]);
+            let words = property["enum"].as_array();
+            let open = words.is_none_or(|words| words.len() > 1) && property["type"] != "array";
+            // Two numbers do not lie at their edges together.
+            let turn = start + index + if words.is_none() { place } else { 0 };
+            let value = forms::value_in_turn(name, &property, turn).filter(|_| open)?;
+            let said = value.as_str().map_or_else(|| value.to_string(), crate::card::word);
+            Some(format!("{}: {said}", crate::card::word(name)))
         };
-        let words: Vec<String> = required(&self.schema).iter().filter_map(next).collect();
+        let words: Vec<String> = required(&self.schema).iter().enumerate().filter_map(next).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 

@@ -350,6 +350,119 @@ async fn optional_parameters_and_words_of_lists_come_in_turn() {
     assert_eq!((edges["minimum"].seen, edges["maximum"].seen), (1, 1));
 }
 
+/// A value that a text says in the words of `mark`: `set days to 16 now`.
+fn said_of(text: &str, mark: &str) -> Option<String> {
+    let (_, rest) = text.rsplit_once(&format!("set {mark} to "))?;
+    Some(rest.split(" now").next()?.to_owned())
+}
+
+/// A model that says every value it is given, and calls with what is said.
+fn obeying(request: &ChatRequest) -> Option<String> {
+    let Some(Message::User { content }) = request.messages.last() else { return None };
+    let request_line = || content.rsplit_once("equest: ").unwrap().1.lines().next().unwrap().to_owned();
+    let number = |text: &str| json!(text.parse::<i64>().unwrap());
+    Some(match request.prompt_kind.as_str() {
+        "instruct" => {
+            let wants: Vec<&str> =
+                content.rsplit_once("in this order: ").map(|(_, wants)| wants.split("; ").collect()).unwrap_or_default();
+            let offset = |i: usize| wants.get(i).and_then(|want| want.strip_prefix("offset: ")).unwrap_or("3").to_owned();
+            let count = usize::from(content.contains("Write 2")) + 1;
+            let of = |i: usize| format!("Shift the plan of Bergamo, set offset to {} now, and list it.", offset(i));
+            json!({"requests": (0..count).map(of).collect::<Vec<_>>()}).to_string()
+        }
+        "slots" if content.contains("- topic") => json!({"topic": "rain"}).to_string(),
+        "slots" if content.contains("- tags") => json!({"tags": ["wet", "cold"]}).to_string(),
+        "slots" if content.contains("- days") => json!({"days": 5}).to_string(),
+        "slots" => json!({"offset": number(&said_of(&request_line(), "offset").unwrap())}).to_string(),
+        "weave" => {
+            let values: Vec<(&str, &str)> = content
+                .rsplit_once("Values:")
+                .unwrap()
+                .1
+                .lines()
+                .filter_map(|line| line.strip_prefix("- ")?.split_once(": "))
+                .collect();
+            let mut text = request_line();
+            values
+                .iter()
+                .for_each(|(name, value)| text.push_str(&format!(" And set {} to {value} now.", name.replace('_', " "))));
+            text
+        }
+        "evolve" => json!({"request": format!("{} Thank you so very much.", request_line())}).to_string(),
+        "breadth" => json!({"request": "Where would bees like it, set offset to 4 now, in plain words?"}).to_string(),
+        "call" => {
+            let text = request_line();
+            let mut call = json!({"offset": number(&said_of(&text, "offset").unwrap())});
+            said_of(&text, "topic").into_iter().for_each(|topic| call["topic"] = json!(topic));
+            said_of(&text, "days").into_iter().for_each(|days| call["days"] = number(&days));
+            said_of(&text, "include hidden").into_iter().for_each(|_| call["include_hidden"] = json!(true));
+            if text.contains("set tags to") {
+                call["tags"] = json!(["wet", "cold"]);
+            }
+            call.to_string()
+        }
+        other => panic!("`{other}` is not asked here"),
+    })
+}
+
+#[tokio::test]
+async fn the_full_profile_covers_optional_parameters_and_edges_in_turn() {
+    let schema = json!({"type": "object", "required": ["offset"], "properties": {
+        "offset": {"type": "integer", "minimum": -7, "maximum": 60},
+        "topic": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "days": {"anyOf": [{"type": "integer", "minimum": 2, "maximum": 9}, {"type": "null"}]},
+        "include_hidden": {"type": "boolean"}}});
+    for kind in [SampleKind::Single, SampleKind::Recover] {
+        let model = Scripted::new(move |request| match request.prompt_kind.as_str() {
+            "recover" => Some(json!({"wrong": "no number"}).to_string()),
+            _ => obeying(request),
+        });
+        let models = Models::new(model.recorded(), HashMap::new());
+        let settings =
+            GenerateSettings { samples: 60, per_tool: 60, per_call: 2, kinds: Kinds::only(kind), ..settings(Profile::Full, 2) };
+        let mut schema = schema.clone();
+        if kind == SampleKind::Recover {
+            schema["properties"]["offset"]["format"] = json!("int32");
+        }
+        let out = Kept::<Sample>::default();
+        let tool = tool(schema);
+        generate(vec![tool.clone()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
+        let toolbox = Toolbox::new(vec![tool]);
+        let mut counting = Counting::default();
+        out.ends().into_iter().flat_map(|done| done.rows).for_each(|sample| counting.add(&sample, &toolbox));
+        let found = counting.finish(&toolbox, &[]);
+        assert_eq!(found.samples, 60);
+        let Coverage { optional, edges, .. } = found.parameters;
+        assert_eq!(optional, Seen { seen: 4, of: 4 }, "{kind:?}");
+        assert_eq!([edges["minimum"], edges["maximum"]], [Seen { seen: 2, of: 2 }; 2], "{kind:?}");
+        assert_eq!([edges["negative"], edges["zero"]], [Seen { seen: 1, of: 1 }; 2], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_added_is_held_to_by_the_steps_after_it() {
+    let lost = |request: &ChatRequest| match request.prompt_kind.as_str() {
+        "evolve" => Some(json!({"request": "Shift the plan of Bergamo, set offset to 3 now, and list all of it."}).to_string()),
+        _ => obeying(request),
+    };
+    let schema = json!({"type": "object", "required": ["offset"],
+        "properties": {"offset": {"type": "integer"}, "topic": {"type": "string"}}});
+    let mut added = 0;
+    for place in 0..30 {
+        let tool = mcpmill_testkit::tool(&place.to_string(), "shift_plan", "Shifts a plan.", schema.clone());
+        let (done, _) = make(tool, &settings(Profile::Full, 1), lost).await;
+        let sample = &done.rows[0];
+        let taken = steps(sample);
+        if taken.contains(&"evolve:optional") {
+            added += 1;
+            assert!(sample.instruction.contains("set topic to rain"), "{}", sample.instruction);
+            assert_eq!(sample.messages[1].tool_calls()[0].function.arguments["topic"], "rain");
+        }
+    }
+    assert!(added > 5, "{added}");
+}
+
 #[tokio::test]
 async fn a_model_that_is_down_fails_the_row_at_every_step() {
     for down in ["instruct", "slots", "weave", "context", "call"] {
