@@ -226,10 +226,10 @@ fn call_of(prompt: &str, schema: &Value) -> Value {
         }
         let words = name.to_lowercase().replace('_', " ");
         let on = (plain["type"] == "boolean" && request.to_lowercase().contains(&words)).then(|| json!(true));
-        if let Some(value) = candidates.into_iter().find(|value| states(value)).or(on) {
-            if call.get(name).is_none() {
-                call[name] = value;
-            }
+        if let Some(value) = candidates.into_iter().find(|value| states(value)).or(on)
+            && call.get(name).is_none()
+        {
+            call[name] = value;
         }
     }
     call

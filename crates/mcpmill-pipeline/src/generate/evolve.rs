@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Profile, forms,
+    kinds::ENGLISH,
+    language,
     steps::{Making, object, wrong_request},
     values,
 };
@@ -97,6 +99,7 @@ impl Making<'_> {
         };
         let known: Vec<&str> = kept.iter().copied().chain([request.as_str()]).collect();
         let names = [self.seed.tool.name.as_str()];
+        let spoken = self.seed.language.clone();
         let rewritten = ask(&model, &question, &mut self.meter, |reply| {
             let text = text_of(reply)?;
             if let Some(lost) = values::missing(stated, &text).first() {
@@ -105,7 +108,7 @@ impl Making<'_> {
             if let Some(new) = values::invented(&text, &known) {
                 return Err(format!("the rewrite made up `{new}`"));
             }
-            wrong_request(&text, &names).map_or(Ok(text), Err)
+            wrong_request(&text, &names, (&spoken, &kept)).map_or(Ok(text), Err)
         })
         .await;
         let Some(text) = AskFailure::tolerate(rewritten)? else { return Ok(None) };
@@ -124,12 +127,13 @@ impl Making<'_> {
             row: self.seed.id.as_str(),
         };
         let names = [self.seed.tool.name.as_str()];
+        let spoken = self.seed.language.clone();
         let written = ask(&model, &question, &mut self.meter, |reply| {
             let text = text_of(reply)?;
             if values::states(request, &text) {
                 return Err("the new request is the old one".into());
             }
-            wrong_request(&text, &names).map_or(Ok(text), Err)
+            wrong_request(&text, &names, (&spoken, &[])).map_or(Ok(text), Err)
         })
         .await;
         let Some(text) = AskFailure::tolerate(written)? else { return Ok(None) };
@@ -162,7 +166,7 @@ impl Making<'_> {
             } else if let Some(new) = values::invented(reply, &[request]) {
                 Err(format!("the context made up `{new}`"))
             } else {
-                Ok(reply.to_owned())
+                language::fits(reply, ENGLISH, &[]).map(|()| reply.to_owned())
             }
         };
         let answer = ask(&model, &question, &mut self.meter, accept).await;

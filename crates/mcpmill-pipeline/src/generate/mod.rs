@@ -6,6 +6,7 @@ mod evolve;
 mod forms;
 mod held;
 mod kinds;
+pub(crate) mod language;
 pub mod look;
 mod plan;
 mod prompts;

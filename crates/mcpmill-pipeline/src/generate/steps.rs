@@ -11,7 +11,7 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{GeneratePrompts, GenerateSettings, Seed, forms, held::Held, kinds, values};
+use super::{GeneratePrompts, GenerateSettings, Seed, forms, held::Held, kinds, language, values};
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
     card::{card, card_of},
@@ -195,7 +195,8 @@ impl Making<'_> {
         }
         let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: Some(schema), row: &row };
         let name = self.seed.tool.name.clone();
-        let requests = ask(&model, &question, &mut self.meter, |reply| requests(reply, &name)).await?;
+        let spoken = self.seed.language.clone();
+        let requests = ask(&model, &question, &mut self.meter, |reply| requests(reply, &name, &spoken)).await?;
         let request = requests[self.seed.index % per_call].clone();
         self.note("instruct", Some((&prompt, &model)), &request);
         Ok(request)
@@ -271,13 +272,16 @@ impl Making<'_> {
             schema: None,
             row: self.seed.id.as_str(),
         };
-        let known: Vec<&str> = all.iter().map(|v| v.text.as_str()).chain([request.as_str()]).collect();
+        let texts: Vec<&str> = all.iter().map(|v| v.text.as_str()).collect();
+        let known: Vec<&str> = texts.iter().copied().chain([request.as_str()]).collect();
+        let spoken = self.seed.language.clone();
         let rewritten = ask(&model, &question, &mut self.meter, |reply| {
             let lost = values::missing(all, reply);
             let refused = lost.first().map(|v| format!("the rewrite does not state `{}`", v.text));
             refused
                 .or_else(|| values::placeholder(reply).map(|p| format!("the rewrite holds `{p}`")))
                 .or_else(|| values::invented(reply, &known).map(|v| format!("the rewrite brings `{v}`, which was not given")))
+                .or_else(|| language::fits(reply, &spoken, &texts).err())
                 .map_or(Ok(reply.to_owned()), Err)
         })
         .await;
@@ -333,11 +337,11 @@ impl Making<'_> {
 const ANY_LINE: &str = "[^\\s{}<>`][^\\n{}<>`]{7,380}[^\\s{}<>`]";
 
 /// The requests of a reply, or what is wrong with them.
-fn requests(reply: &str, tool: &str) -> Result<Vec<String>, String> {
+fn requests(reply: &str, tool: &str, language: &str) -> Result<Vec<String>, String> {
     let list = object(reply)?.get("requests").and_then(Value::as_array).cloned().unwrap_or_default();
     let texts: Vec<String> = list.iter().filter_map(|r| r.as_str()).map(|r| r.trim().to_owned()).collect();
     for (i, text) in texts.iter().enumerate() {
-        if let Some(wrong) = wrong_request(text, &[tool]) {
+        if let Some(wrong) = wrong_request(text, &[tool], (language, &[])) {
             return Err(wrong);
         }
         if texts[..i].contains(text) {
@@ -347,8 +351,8 @@ fn requests(reply: &str, tool: &str) -> Result<Vec<String>, String> {
     Ok(texts)
 }
 
-/// Why a text is no request of a person.
-pub(super) fn wrong_request(text: &str, tools: &[&str]) -> Option<String> {
+/// Why a text is no request of a person who speaks this language; the values beside it belong to none.
+pub(super) fn wrong_request(text: &str, tools: &[&str], (language, values): (&str, &[&str])) -> Option<String> {
     if let Some(word) = values::placeholder(text) {
         return Some(format!("a request holds the placeholder `{word}`"));
     }
@@ -358,7 +362,10 @@ pub(super) fn wrong_request(text: &str, tools: &[&str]) -> Option<String> {
     if !values::is_ended(text) {
         return Some("a request is cut off".into());
     }
-    values::speaks_as_assistant(text).then(|| "a request is an assistant's answer".into())
+    if values::speaks_as_assistant(text) {
+        return Some("a request is an assistant's answer".into());
+    }
+    language::fits(text, language, values).err()
 }
 
 pub(super) fn object(reply: &str) -> Result<Map<String, Value>, String> {

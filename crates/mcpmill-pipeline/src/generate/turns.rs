@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 use super::{
     evolve::text_of,
     forms,
+    kinds::ENGLISH,
+    language,
     slip::slip,
     steps::{Making, Talk, failure, object, wrong_request},
     values,
@@ -66,13 +68,14 @@ impl Making<'_> {
             "cards": cards.join("\n\n"), "at_hand": self.at_hand, "count": tools.len(), "same": same, "persona": self.other_persona(),
         });
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let spoken = self.seed.language.as_str();
         let accept = |reply: &Map<String, Value>| {
             let calls: Vec<Map<String, Value>> = keys.iter().map(|key| part(reply, key)).collect();
             if same && calls.iter().enumerate().any(|(i, call)| calls[..i].contains(call)) {
                 return Err("two calls are the same".into());
             }
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
-            let request = request_of(reply, &names)?;
+            let request = request_of(reply, &names, (spoken, &calls))?;
             unsupported(&request, &calls).map_or(Ok((calls, request)), Err)
         };
         let (calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
@@ -100,10 +103,11 @@ impl Making<'_> {
             "first": short(first), "second": short(next), "link": word(link), "at_hand": self.at_hand, "persona": self.other_persona(),
         });
         let names = [first.name.as_str(), next.name.as_str()];
+        let spoken = self.seed.language.as_str();
         let accept = |reply: &Map<String, Value>| {
             let calls = vec![part(reply, "first"), part(reply, "second")];
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
-            let request = request_of(reply, &names)?;
+            let request = request_of(reply, &names, (spoken, &calls))?;
             unsupported(&request, &calls).map_or(Ok((calls, request)), Err)
         };
         let (mut calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
@@ -137,7 +141,9 @@ impl Making<'_> {
             row: self.seed.id.as_str(),
         };
         let names: Vec<&str> = std::iter::once(&self.seed.tool).chain(&self.seed.others).map(|tool| tool.name.as_str()).collect();
-        let accept = |reply: &str| text_of(reply).and_then(|text| wrong_request(&text, &names).map_or(Ok(text), Err));
+        let spoken = self.seed.language.as_str();
+        let accept =
+            |reply: &str| text_of(reply).and_then(|text| wrong_request(&text, &names, (spoken, &[])).map_or(Ok(text), Err));
         let request = ask(&model, &question, &mut self.meter, accept).await?;
         self.note("multi-turn", Some((&prompt, &model)), &request);
         let (request, stated) = self.fill_slots(request).await?;
@@ -165,7 +171,7 @@ impl Making<'_> {
             schema: None,
             row: self.seed.id.as_str(),
         };
-        let foreign = self.foreign().is_some();
+        let (foreign, spoken) = (self.foreign().is_some(), self.seed.language.as_str());
         let name = self.seed.tool.name.as_str();
         let accept = |reply: &str| {
             let text = object(reply)?.get("answer").and_then(Value::as_str).unwrap_or_default().trim().to_owned();
@@ -183,10 +189,10 @@ impl Making<'_> {
             if values::is_code_name(name) && values::states(&text, name) {
                 return Err("the answer names the tool that is not there".into());
             }
-            match values::invented(&text, &[&request]) {
-                Some(new) => Err(format!("the answer made up `{new}`")),
-                None => Ok(text),
+            if let Some(new) = values::invented(&text, &[&request]) {
+                return Err(format!("the answer made up `{new}`"));
             }
+            language::fits(&text, spoken, &[]).map(|()| text)
         };
         let answer = ask(&model, &question, &mut self.meter, accept).await?;
         self.note("no-tool", Some((&prompt, &model)), &answer);
@@ -204,16 +210,17 @@ impl Making<'_> {
         let Some(left_out) = said.get(self.seed.index % said.len().max(1)).cloned() else {
             return Err(failure("ask: plan", "no required value could be left out"));
         };
-        let (tool, schema, english) = (&self.seed.tool, self.schema.clone(), self.foreign().is_none());
+        let (tool, schema, spoken) = (&self.seed.tool, self.schema.clone(), self.seed.language.as_str());
         let inputs = json!({
             "card": short(tool), "missing": word(&left_out), "at_hand": self.at_hand, "persona": self.other_persona(),
         });
         let accept = |reply: &Map<String, Value>| {
             let arguments = reply.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
             made_up(&arguments).map_or(Ok(()), Err)?;
-            let request = request_of(reply, &[&tool.name])?;
+            let calls = std::slice::from_ref(&arguments);
+            let request = request_of(reply, &[&tool.name], (spoken, calls))?;
             let (question, answer) = (text(reply, "question"), text(reply, "answer"));
-            asks((&left_out, &schema), &arguments, [&request, &question, &answer], english)?;
+            asks((&left_out, &schema), &arguments, [&request, &question, &answer], spoken)?;
             Ok((arguments, request, question, answer))
         };
         let composed = self.compose(&prompt, inputs, ("arguments", needed(tool)), accept).await;
@@ -339,7 +346,7 @@ fn asks(
     (left_out, schema): (&str, &Value),
     arguments: &Map<String, Value>,
     [request, question, answer]: [&str; 3],
-    english: bool,
+    language: &str,
 ) -> Result<(), String> {
     let (missing, others): (Map<String, Value>, Map<String, Value>) =
         arguments.clone().into_iter().partition(|(name, _)| name == left_out);
@@ -370,7 +377,10 @@ fn asks(
     if values::is_code_name(left_out) && values::states(question, left_out) {
         return Err(format!("the question holds the name `{left_out}`"));
     }
-    if english && !names_what(question, left_out, &schema["properties"][left_out]) {
+    for text in [question, answer] {
+        language::fits(text, language, &known)?;
+    }
+    if language == ENGLISH && !names_what(question, left_out, &schema["properties"][left_out]) {
         return Err(format!("the question does not name `{left_out}`"));
     }
     if values::speaks_as_assistant(answer) || answer.ends_with('?') { Err("the answer is no person's".into()) } else { Ok(()) }
@@ -403,9 +413,15 @@ fn text(reply: &Map<String, Value>, name: &str) -> String {
     reply.get(name).and_then(Value::as_str).unwrap_or_default().trim().to_owned()
 }
 
-fn request_of(reply: &Map<String, Value>, names: &[&str]) -> Result<String, String> {
+fn request_of(
+    reply: &Map<String, Value>,
+    names: &[&str],
+    (language, calls): (&str, &[Map<String, Value>]),
+) -> Result<String, String> {
     let request = text(reply, "request");
-    wrong_request(&request, names).map_or(Ok(request), Err)
+    let known: Vec<String> = calls.iter().flat_map(values::all).map(|value| value.text).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    wrong_request(&request, names, (language, &known)).map_or(Ok(request), Err)
 }
 
 /// A concrete value of a request that no call holds, in words.

@@ -17,7 +17,7 @@ use crate::{
     ask::{AskFailure, Meter, Question, ask},
     card::{card, one_line},
     generate::{
-        language_name,
+        language, language_name,
         values::{invented, is_ended, placeholder, prune, states},
     },
     models::Models,
@@ -85,7 +85,7 @@ impl Writer {
             let known: Vec<&str> = said.iter().map(String::as_str).collect();
             match invented(&text, &known) {
                 Some(new) => Err(format!("`{new}` is in no answer")),
-                None => Ok(text),
+                None => language::fits(&text, &sample.language, &[]).map(|()| text),
             }
         };
         self.ask(&self.prompts.answer, sample, (messages, inputs, None), meter, accept).await
@@ -115,7 +115,7 @@ impl Writer {
             }
             match invented(&text, &known) {
                 Some(new) => Err(format!("`{new}` was not seen before")),
-                None => Ok(text),
+                None => language::fits(&text, &sample.language, &[]).map(|()| text),
             }
         };
         self.ask(&self.prompts.user, sample, (messages, inputs, None), meter, accept).await

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail here")]
 
+mod checks;
 mod kinds;
 
 use std::{collections::HashMap, sync::Arc};
