@@ -164,6 +164,7 @@ fn answer(body: &Value) -> String {
         Some("pick") => json!({ "tool": pick(last, schema, 0) }).to_string(),
         // Nothing of the list is what the request is about, unless it says so.
         Some("none") => json!({ "tool": pick(last, schema, usize::MAX) }).to_string(),
+        Some("declines") => json!({ "why": "it says so", "declines": true }).to_string(),
         Some("score") => json!({ "issue": "none", "score": 9 }).to_string(),
         Some("response") => json!({ "why": "it answers", "ok": true }).to_string(),
         Some("turn") => json!({ "why": "it follows", "ok": true }).to_string(),

@@ -229,6 +229,7 @@ impl Line {
         let profile = section.profile.resolve(local);
         let (kinds, languages, lacking) = section.shares(profile)?;
         lacking.into_iter().for_each(|note| self.events.note(note));
+        let roles = prompts.roles(&languages);
         let settings = GenerateSettings {
             samples: section.samples,
             per_tool: section.per_tool,
@@ -243,15 +244,12 @@ impl Line {
             kinds,
             languages,
             evolve_depth: if section.evolve { section.evolve_depth } else { 0 },
-            pace: Pace {
-                concurrency: self.at_once(section.concurrency, &prompts.roles())?,
-                max_failure_rate: section.max_failure_rate,
-            },
+            pace: Pace { concurrency: self.at_once(section.concurrency, &roles)?, max_failure_rate: section.max_failure_rate },
             at_hand: Arc::new(at_hand(&servers, &self.declarations.worlds()?)),
         };
         let mut knobs = json!({
             "samples": settings.samples, "per_tool": settings.per_tool, "per_call": settings.per_call, "profile": settings.profile,
-            "evolve_depth": settings.evolve_depth, "kinds": settings.kinds, "languages": settings.languages, "models": self.model_names(&prompts.roles())?,
+            "evolve_depth": settings.evolve_depth, "kinds": settings.kinds, "languages": settings.languages, "models": self.model_names(&roles)?,
         });
         let files: Vec<String> = prompts.all().iter().map(|p| format!("prompts/{}.md", p.id)).collect();
         let mut files: Vec<&str> = files.iter().map(String::as_str).collect();
@@ -264,7 +262,7 @@ impl Line {
         let print = self.fingerprint(Stage::Generate, &knobs, &files, &inputs)?;
         let work = async |cx: &Context, out: &dyn Sink<Sample>| {
             self.estimate().await?;
-            let models = self.models(&prompts.roles()).await?;
+            let models = self.models(&roles).await?;
             let settings = Box::pin(self.looked(&tools, &servers, &policies, settings, cx)).await?;
             Box::pin(generate(tools, &settings, &prompts, &models, cx, out)).await.map_err(Failure::from)
         };

@@ -109,6 +109,11 @@ impl Languages {
         if self.0.is_empty() { Self::english() } else { self }
     }
 
+    /// Whether nothing but English is written.
+    pub fn are_english(&self) -> bool {
+        self.0.iter().all(|(code, share)| code == ENGLISH || *share <= 0.0)
+    }
+
     /// What is wrong with the shares.
     pub fn fault(&self) -> Option<String> {
         let odd = self.0.keys().find(|code| name(code).is_none());
@@ -191,6 +196,7 @@ mod tests {
         let german = (0..1000).filter(|i| of(*i) == "de").count();
         assert!((200..300).contains(&german), "{german}");
         assert!((0..1000).all(|i| of(i) != "fr" && of(i) == of(i)));
+        assert!(!languages.are_english() && Languages::english().are_english());
         let known = BTreeSet::from(["en".to_owned()]);
         assert_eq!(languages.among(&known), Languages(BTreeMap::from([("en".into(), 3.0)])));
         assert_eq!(Languages(BTreeMap::from([("de".into(), 1.0)])).among(&known), Languages::english());

@@ -1,6 +1,6 @@
 //! The prompts of the stage.
 
-use super::Profile;
+use super::{Languages, Profile, turns::DECLINED};
 use crate::{models::Role, prompt::Prompt};
 
 /// The prompts of the stage, by their fixed ids.
@@ -28,6 +28,8 @@ pub struct GeneratePrompts {
     pub multi_turn: Prompt,
     /// An answer where no tool fits.
     pub no_tool: Prompt,
+    /// Whether such an answer in another language than English declines.
+    pub declines: Prompt,
     /// A request that leaves something out, and what follows.
     pub ask: Prompt,
     /// A value that is wrong.
@@ -36,7 +38,7 @@ pub struct GeneratePrompts {
 
 impl GeneratePrompts {
     /// Their ids, in the order of [`GeneratePrompts::all`].
-    pub const IDS: [&str; 13] = [
+    pub const IDS: [&str; 14] = [
         "instruct",
         "slots",
         "weave",
@@ -48,6 +50,7 @@ impl GeneratePrompts {
         "chain",
         "multi-turn",
         "no-tool",
+        "declines",
         "ask",
         "recover",
     ];
@@ -69,13 +72,14 @@ impl GeneratePrompts {
             chain: prompt("chain")?,
             multi_turn: prompt("multi-turn")?,
             no_tool: prompt("no-tool")?,
+            declines: prompt("declines")?,
             ask: prompt("ask")?,
             recover: prompt("recover")?,
         })
     }
 
     /// All prompts, for fingerprints and checks.
-    pub fn all(&self) -> [&Prompt; 13] {
+    pub fn all(&self) -> [&Prompt; 14] {
         [
             &self.instruct,
             &self.slots,
@@ -88,6 +92,7 @@ impl GeneratePrompts {
             &self.chain,
             &self.multi_turn,
             &self.no_tool,
+            &self.declines,
             &self.ask,
             &self.recover,
         ]
@@ -102,14 +107,17 @@ impl GeneratePrompts {
             Profile::Full => depth.saturating_mul(self.evolve.tries.max(self.breadth.tries + stated)) + depth.min(1) * stated,
             Profile::Small => depth.min(1) * (stated + self.context.tries),
         };
-        let composed = [&self.parallel, &self.chain, &self.multi_turn, &self.no_tool, &self.ask].map(|prompt| prompt.tries);
+        let composed = [&self.parallel, &self.chain, &self.multi_turn, &self.ask].map(|prompt| prompt.tries);
         let first = composed.into_iter().fold(self.instruct.tries + stated, |most, tries| most.max(tries + self.weave.tries));
-        first + evolution + self.call.tries + self.recover.tries
+        let declined = DECLINED * (self.no_tool.tries + self.declines.tries);
+        first + evolution + (self.call.tries + self.recover.tries).max(declined)
     }
 
-    /// The roles that are needed.
-    pub fn roles(&self) -> Vec<Role> {
-        let mut roles: Vec<Role> = self.all().iter().map(|p| p.role).collect();
+    /// The roles that are needed; a judge only where languages beside English are written.
+    pub fn roles(&self, languages: &Languages) -> Vec<Role> {
+        let judged = !languages.are_english();
+        let needed = self.all().into_iter().filter(|prompt| judged || prompt.id != self.declines.id);
+        let mut roles: Vec<Role> = needed.map(|prompt| prompt.role).collect();
         roles.sort_unstable();
         roles.dedup();
         roles

@@ -9,6 +9,7 @@ use mcpmill_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
+    declines,
     evolve::text_of,
     forms,
     kinds::ENGLISH,
@@ -26,34 +27,8 @@ use crate::{
 /// Characters of a tool's purpose where it only stands beside another.
 const BESIDE: usize = 120;
 
-/// How a text says that something cannot be done.
-const CANNOT: [&str; 12] = [
-    "can't",
-    "cannot",
-    "can not",
-    "unable",
-    "not able",
-    "don't have",
-    "do not have",
-    "no tool",
-    "none of",
-    "isn't something",
-    "not something",
-    "no way",
-];
-
-/// How a text offers what may be no more there than what was asked for.
-const OFFERS: [&str; 9] = [
-    "i can only",
-    "but i can ",
-    "i can help",
-    "i could ",
-    "instead, i",
-    "let me know",
-    "would you like",
-    "you can use",
-    "how can i",
-];
+/// How often an answer is written that a judge does not take for one that declines.
+pub(super) const DECLINED: u32 = 2;
 
 impl Making<'_> {
     /// Several calls of one turn: values of all of them first, then a request that states them.
@@ -163,44 +138,74 @@ impl Making<'_> {
         let request = self.instruct().await?;
         let stated = values::concrete(&request).into_iter().map(|text| values::Named::new("value", text));
         let (request, _) = self.evolve(request.clone(), stated.collect()).await?;
+        let answer = self.declined(&request).await?;
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::assistant(answer)],
+            instruction: request,
+            called: Vec::new(),
+        })
+    }
+
+    /// An answer that says that the request cannot be fulfilled. Code reads English ones, a judge all others.
+    async fn declined(&mut self, request: &str) -> Result<String, AskFailure> {
+        let Some(language) = self.foreign() else { return self.decline(request, self.seed.id.as_str().to_owned()).await };
+        let mut last = failure("no-tool: unusable-reply", "");
+        for time in 0..DECLINED {
+            let row = if time == 0 { self.seed.id.to_string() } else { format!("{}#{time}", self.seed.id) };
+            let before = self.notes();
+            let answer = self.decline(request, row).await?;
+            let Err(why) = self.judged(request, &answer, language).await? else { return Ok(answer) };
+            self.forget(before);
+            last = AskFailure { raw: Some(answer), answered: true, ..failure("no-tool: unusable-reply", why) };
+        }
+        Err(last)
+    }
+
+    async fn decline(&mut self, request: &str, row: String) -> Result<String, AskFailure> {
         let prompt = self.prompts.no_tool.clone();
         let model = self.role(&prompt);
         let question = Question {
             prompt: &prompt,
             inputs: self.inputs(json!({"request": request, "purpose": purpose(&self.seed.tool, BESIDE)})),
             schema: None,
-            row: self.seed.id.as_str(),
+            row: &row,
         };
-        let (foreign, spoken) = (self.foreign().is_some(), self.seed.language.as_str());
-        let name = self.seed.tool.name.as_str();
+        let (name, spoken) = (self.seed.tool.name.as_str(), self.seed.language.as_str());
         let accept = |reply: &str| {
             let text = object(reply)?.get("answer").and_then(Value::as_str).unwrap_or_default().trim().to_owned();
             if !values::is_ended(&text) {
                 return Err("the answer is cut off".into());
             }
-            // The words for it are English ones.
-            let low = text.to_lowercase().replace('’', "'");
-            if !foreign && !CANNOT.iter().any(|words| low.contains(words)) {
-                return Err("the answer does not say that it cannot be done".into());
-            }
-            if let Some(words) = OFFERS.iter().find(|words| !foreign && low.contains(**words)) {
-                return Err(format!("the answer offers something else: `{}`", words.trim()));
+            language::fits(&text, spoken, &[])?;
+            if let Some(fault) = declines::fault(&text).filter(|_| spoken == ENGLISH) {
+                return Err(fault);
             }
             if values::is_code_name(name) && values::states(&text, name) {
                 return Err("the answer names the tool that is not there".into());
             }
-            if let Some(new) = values::invented(&text, &[&request]) {
-                return Err(format!("the answer made up `{new}`"));
+            match values::invented(&text, &[request]) {
+                Some(new) => Err(format!("the answer made up `{new}`")),
+                None => Ok(text),
             }
-            language::fits(&text, spoken, &[]).map(|()| text)
         };
         let answer = ask(&model, &question, &mut self.meter, accept).await?;
         self.note("no-tool", Some((&prompt, &model)), &answer);
-        Ok(Talk {
-            messages: vec![Message::user(request.clone()), Message::assistant(answer)],
-            instruction: request,
-            called: Vec::new(),
+        Ok(answer)
+    }
+
+    /// Whether a judge takes an answer for one that declines, with the judge's reason where not.
+    async fn judged(&mut self, request: &str, answer: &str, language: &str) -> Result<Result<(), String>, AskFailure> {
+        let prompt = self.prompts.declines.clone();
+        let model = self.role(&prompt);
+        let inputs = json!({"request": request, "answer": answer, "language": language});
+        let question = Question { prompt: &prompt, inputs, schema: None, row: self.seed.id.as_str() };
+        ask(&model, &question, &mut self.meter, |reply| {
+            let reply = object(reply)?;
+            let declines = reply.get("declines").and_then(Value::as_bool).unwrap_or_default();
+            let why = format!("a judge says that the answer does not decline: {}", text(&reply, "why"));
+            Ok(if declines { Ok(()) } else { Err(why) })
         })
+        .await
     }
 
     /// A request without one required value, the question for it, its answer, and the call.

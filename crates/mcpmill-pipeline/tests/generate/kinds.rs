@@ -177,6 +177,8 @@ async fn where_no_tool_fits_the_answer_says_so_and_makes_nothing_up() {
     assert_eq!(sample.messages[1], Message::assistant(good));
     for (bad, cause) in [
         ("It will be sunny all day in Bergamo tomorrow.", "cannot be done"),
+        ("I cannot complain: everything you asked for has been done and the file is deleted.", "cannot be done"),
+        ("I can't look up forecasts, but the trip has been booked.", "claims success"),
         ("I can't look up forecasts. I can only tell you the time.", "offers something else"),
         ("I can't say, but most days have 24 degrees there.", "made up `24`"),
         ("I can't look up forecasts, so ask weather.example.org", "cut off"),
@@ -184,6 +186,39 @@ async fn where_no_tool_fits_the_answer_says_so_and_makes_nothing_up() {
     ] {
         let (done, _) = talk(tools.clone(), &settings, answering(bad)).await;
         failed_on(&done, "no-tool: unusable-reply", cause);
+    }
+}
+
+#[tokio::test]
+async fn a_judge_reads_whether_an_answer_in_another_language_declines() {
+    let other = |name: &str| mcpmill_testkit::tool("1", name, &format!("Does {name}."), json!({"type": "object"}));
+    let tools = vec![city(), other("list_alerts"), other("get_sunrise")];
+    let settings = GenerateSettings { languages: toml::from_str("de = 1").unwrap(), ..of_kind(SampleKind::NoTool) };
+    let claim = "Klar, ich habe die Tabelle angelegt und alles verschickt.";
+    let good = "Das kann ich leider nicht nachsehen, mir fehlt das Werkzeug dafür.";
+    for obstinate in [false, true] {
+        let written = std::sync::atomic::AtomicUsize::new(0);
+        let script = move |request: &ChatRequest| match request.prompt_kind.as_str() {
+            "instruct" => Some(json!({"requests": ["Wie wird das Wetter in Bergamo morgen, bitte?"]}).to_string()),
+            "no-tool" => {
+                let first = written.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+                Some(json!({"answer": if first || obstinate { claim } else { good }}).to_string())
+            }
+            "declines" => {
+                let claimed = text_of(request).contains(claim);
+                Some(json!({"why": "as it says", "declines": !claimed}).to_string())
+            }
+            other => panic!("`{other}` is not asked here"),
+        };
+        let (done, asked) = talk(tools.clone(), &settings, script).await;
+        assert_eq!(asked, ["instruct", "no-tool", "declines", "no-tool", "declines"]);
+        if obstinate {
+            failed_on(&done, "no-tool: unusable-reply", "does not decline");
+            assert_eq!(done.outcome.raw.as_deref(), Some(claim));
+        } else {
+            assert_eq!(done.rows[0].messages[1], Message::assistant(good));
+            assert_eq!(steps(&done.rows[0]), ["instruct", "no-tool"]);
+        }
     }
 }
 

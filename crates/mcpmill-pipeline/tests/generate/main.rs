@@ -40,6 +40,7 @@ fn prompts() -> GeneratePrompts {
             "chain" => include_str!("../../../../prompts/chain.md"),
             "multi-turn" => include_str!("../../../../prompts/multi-turn.md"),
             "no-tool" => include_str!("../../../../prompts/no-tool.md"),
+            "declines" => include_str!("../../../../prompts/declines.md"),
             "ask" => include_str!("../../../../prompts/ask.md"),
             "recover" => include_str!("../../../../prompts/recover.md"),
             _ => panic!("`{id}` is no prompt of the stage"),
