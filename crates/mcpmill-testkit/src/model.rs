@@ -155,7 +155,11 @@ fn answer(body: &Value) -> String {
     match format["name"].as_str() {
         Some("instruct") => requests(last, schema),
         Some("call") => call_of(last, schema).to_string(),
-        Some("evolve") => json!({ "request": format!("{} Thank you.", line_after(last, "Request: ")) }).to_string(),
+        Some("evolve") => {
+            let old = line_after(last, "Request: ");
+            let more = ["Thank you.", "It matters to us.", "There is no hurry."].into_iter().find(|more| !old.contains(more));
+            json!({ "request": format!("{old} {}", more.unwrap_or("Please do it well.")) }).to_string()
+        }
         Some("breadth") => json!({ "request": wish(last, "Rarely") }).to_string(),
         Some("multi_turn") => json!({ "request": wish(last, "To begin with") }).to_string(),
         Some("parallel" | "chain") => several(last, schema).to_string(),

@@ -5,7 +5,7 @@ use mcpmill_core::{id::SampleId, record::SampleKind};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Profile, forms,
+    Profile, drift, forms,
     kinds::ENGLISH,
     language,
     steps::{Making, object, wrong_request},
@@ -107,6 +107,9 @@ impl Making<'_> {
             }
             if let Some(new) = values::invented(&text, &known) {
                 return Err(format!("the rewrite made up `{new}`"));
+            }
+            if let Some(fault) = drift::fault(&text, request, &known, &spoken) {
+                return Err(fault);
             }
             wrong_request(&text, &names, (&spoken, &kept)).map_or(Ok(text), Err)
         })

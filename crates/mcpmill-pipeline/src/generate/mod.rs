@@ -3,6 +3,7 @@
 mod chain;
 mod declines;
 pub mod diversity;
+mod drift;
 mod evolve;
 mod forms;
 mod held;

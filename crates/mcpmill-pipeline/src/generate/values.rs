@@ -248,7 +248,7 @@ pub(super) fn concrete(text: &str) -> Vec<&str> {
 }
 
 /// A word without what ends a sentence, and without a possessive.
-fn bare(word: &str) -> &str {
+pub(super) fn bare(word: &str) -> &str {
     let word = word.trim_matches(|c: char| ".!?:'’‘`*".contains(c));
     word.strip_suffix("'s").or_else(|| word.strip_suffix("’s")).unwrap_or(word)
 }

@@ -253,6 +253,9 @@ async fn a_rewrite_that_loses_or_makes_up_a_value_is_refused_and_the_request_sta
         "What will the weather in Bergamo be like tomorrow? Put it into plans/weather.md for me.",
         "What will the weather in Bergamo be like on Friday, that is tomorrow?",
         "Use get_forecast to say what the weather in Bergamo will be like tomorrow.",
+        "What will the weather in Bergamo be like tomorrow? Also do it for my sister Claudia in the north.",
+        "What will the weather in Bergamo be like tomorrow, and over the seven days after it?",
+        "What will the weather in Bergamo be like tomorrow? I ask as we marry. I ask as we marry.",
     ] {
         let (done, asked) = make(city(), &full, rewrite(bad)).await;
         assert_eq!(done.rows[0].instruction, "What will the weather in Bergamo be like tomorrow?", "{bad}");
@@ -276,7 +279,10 @@ async fn every_operator_is_taken_as_deep_as_the_settings_say_and_breadth_fills_i
         };
         let old = last.rsplit_once("equest: ").map(|(_, rest)| rest.lines().next().unwrap().to_owned()).unwrap_or_default();
         Some(match request.prompt_kind.as_str() {
-            "evolve" => json!({"request": format!("{old} I am curious.")}).to_string(),
+            "evolve" => {
+                let more = if old.contains("curious") { "It matters to us." } else { "I am curious." };
+                json!({"request": format!("{old} {more}")}).to_string()
+            }
             "breadth" => json!({"request": "Where would bees like the air of Celle tomorrow, in plain words?"}).to_string(),
             "slots" => json!({"city": if last.contains("Celle") { "Celle" } else { "Bergamo" }}).to_string(),
             "call" => json!({"city": if last.contains("bees") { "Celle" } else { "Bergamo" }}).to_string(),
@@ -390,7 +396,11 @@ fn obeying(request: &ChatRequest) -> Option<String> {
                 .for_each(|(name, value)| text.push_str(&format!(" And set {} to {value} now.", name.replace('_', " "))));
             text
         }
-        "evolve" => json!({"request": format!("{} Thank you so very much.", request_line())}).to_string(),
+        "evolve" => {
+            let line = request_line();
+            let more = if line.contains("Thank you") { "It matters to us." } else { "Thank you so very much." };
+            json!({"request": format!("{line} {more}")}).to_string()
+        }
         "breadth" => json!({"request": "Where would bees like it, set offset to 4 now, in plain words?"}).to_string(),
         "call" => {
             let text = request_line();
