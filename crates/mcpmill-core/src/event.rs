@@ -1,5 +1,7 @@
 //! The one ordered stream of what happens in a run. Reporters listen; they never influence it.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -104,6 +106,9 @@ pub struct Summary {
     /// Replies that were repaired, by prompt and rule.
     #[serde(default, skip_serializing_if = "Repairs::is_empty")]
     pub repairs: Repairs,
+    /// Steps of evolution that came to nothing, by direction.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub evolve_failed: BTreeMap<String, u64>,
     /// All calls of the stage by account, those of rows that were given up or cut off included; known at its end.
     #[serde(default, skip_serializing_if = "Accounts::is_empty")]
     pub accounts: Accounts,
@@ -130,6 +135,9 @@ impl Summary {
         };
         for (rule, count) in outcome.repairs.iter().flatten() {
             *self.repairs.entry(rule.clone()).or_default() += count;
+        }
+        for (direction, causes) in outcome.evolve_failed.iter().flatten() {
+            *self.evolve_failed.entry(direction.clone()).or_default() += causes.len() as u64;
         }
     }
 }

@@ -3,7 +3,7 @@
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ChatRequest, Finish, Format, RecordedChat},
-    record::{Outcome, Repairs, Usage, count_repairs},
+    record::{EvolveFailed, Outcome, Repairs, Usage, count_repairs},
     reply::{self, Reading, Repair},
     schema::Schema,
 };
@@ -30,14 +30,19 @@ pub struct Meter {
     pub waits: bool,
     /// Repairs of the replies that were used, by prompt and rule.
     pub repairs: Repairs,
-    /// Those of them that no revision tells of yet.
+    /// Steps of evolution that came to nothing, and why.
+    pub evolve_failed: EvolveFailed,
+    /// Those of the repairs that no revision tells of yet.
     untold: Vec<Repair>,
 }
 
 impl Meter {
     /// The outcome of the row, with all that its calls used and what was repaired.
     pub fn told(&self, outcome: Outcome) -> Outcome {
-        outcome.with_usage(self.usage, self.attempts).with_repairs(self.repairs.clone())
+        outcome
+            .with_usage(self.usage, self.attempts)
+            .with_repairs(self.repairs.clone())
+            .with_evolve_failed(self.evolve_failed.clone())
     }
 
     /// Counts the repairs of a reply that is used.

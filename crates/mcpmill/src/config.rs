@@ -145,7 +145,27 @@ pub struct SmallProfile {
     pub languages: BTreeSet<String>,
 }
 
+/// A count as it is set, or where it is 0 what the embedded model can do of it, and what others can.
+fn picked(set: usize, local: bool) -> usize {
+    match (set, local) {
+        (0, true) => 2,
+        (0, false) => 5,
+        (set, _) => set,
+    }
+}
+
 impl Generate {
+    /// Samples of one tool and kind: as they are set, or as many as the generator can make that differ. Five are the
+    /// seeds that MCP-Flow has of a tool; the embedded model repeats itself before that.
+    pub fn per_tool(&self, local: bool) -> usize {
+        picked(self.per_tool, local)
+    }
+
+    /// Instructions asked for in one call, in the same way.
+    pub fn per_call(&self, local: bool) -> usize {
+        picked(self.per_call, local)
+    }
+
     /// The deepest evolution.
     const DEEPEST: usize = 3;
 
@@ -485,6 +505,10 @@ mod tests {
         std::fs::create_dir_all(&below).unwrap();
         let config = Config::resolve(None, &below, &["generate.per_tool=4".into()]).unwrap();
         assert_eq!((config.generate.samples, config.generate.per_tool), (7, 4));
+        assert_eq!([true, false].map(|local| config.generate.per_tool(local)), [4, 4]);
+        let config = Config::resolve(None, &below, &["generate.per_tool=0".into()]).unwrap();
+        assert_eq!([true, false].map(|local| config.generate.per_tool(local)), [2, 5], "0 picks by the model");
+        assert_eq!([true, false].map(|local| config.generate.per_call(local)), [2, 5]);
     }
 
     #[test]

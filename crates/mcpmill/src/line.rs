@@ -232,14 +232,8 @@ impl Line {
         let roles = prompts.roles(&languages);
         let settings = GenerateSettings {
             samples: section.samples,
-            per_tool: section.per_tool,
-            per_call: if section.per_call > 0 {
-                section.per_call
-            } else if local {
-                2
-            } else {
-                5
-            },
+            per_tool: section.per_tool(local),
+            per_call: section.per_call(local),
             profile,
             kinds,
             languages,

@@ -169,6 +169,7 @@ fn line(stage: &str, summary: &Summary, time: &str) -> String {
         (summary.skipped, "skipped"),
         (summary.repeated, "calls repeated"),
         (summary.repairs.values().sum(), "replies repaired"),
+        (summary.evolve_failed.values().sum(), "steps of evolution left out"),
     ] {
         if count > 0 {
             parts.push(format!("{count} {word}"));

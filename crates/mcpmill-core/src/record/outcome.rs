@@ -9,6 +9,9 @@ use crate::{record::Usage, reply::Repair};
 /// How often replies to a prompt were repaired by a rule, by prompt and rule (`instruct: code-fence`).
 pub type Repairs = BTreeMap<String, u64>;
 
+/// Why steps of evolution came to nothing, by direction: the request stayed as it was before them.
+pub type EvolveFailed = BTreeMap<String, Vec<String>>;
+
 /// Counts repairs of one reply to `prompt`.
 pub fn count_repairs(counts: &mut Repairs, prompt: &str, repairs: &[Repair]) {
     for repair in repairs {
@@ -42,6 +45,9 @@ pub struct Outcome {
     /// Replies that had to be repaired before they were used; `None` where there are none.
     #[serde(default)]
     pub repairs: Option<Repairs>,
+    /// Steps of evolution that came to nothing; `None` where there are none.
+    #[serde(default)]
+    pub evolve_failed: Option<EvolveFailed>,
 }
 
 impl Outcome {
@@ -59,6 +65,7 @@ impl Outcome {
             output_tokens: 0,
             cost_usd: 0.0,
             repairs: None,
+            evolve_failed: None,
         }
     }
 
@@ -95,6 +102,14 @@ impl Outcome {
         self.output_tokens += usage.output_tokens;
         self.cost_usd += usage.cost;
         self.attempts += attempts;
+        self
+    }
+
+    /// Adds the steps of evolution that came to nothing.
+    pub fn with_evolve_failed(mut self, failed: EvolveFailed) -> Self {
+        if !failed.is_empty() {
+            self.evolve_failed = Some(failed);
+        }
         self
     }
 

@@ -114,7 +114,7 @@ impl Making<'_> {
             wrong_request(&text, &names, (&spoken, &kept)).map_or(Ok(text), Err)
         })
         .await;
-        let Some(text) = AskFailure::tolerate(rewritten)? else { return Ok(None) };
+        let Some(text) = self.tolerate(name, rewritten)? else { return Ok(None) };
         self.note(&format!("evolve:{name}"), Some((&prompt, &model)), &text);
         Ok(Some((text, stated.clone())))
     }
@@ -139,10 +139,11 @@ impl Making<'_> {
             wrong_request(&text, &names, (&spoken, &[])).map_or(Ok(text), Err)
         })
         .await;
-        let Some(text) = AskFailure::tolerate(written)? else { return Ok(None) };
+        let Some(text) = self.tolerate("breadth", written)? else { return Ok(None) };
         let before = self.notes();
         self.note("evolve:breadth", Some((&prompt, &model)), &text);
-        let filled = AskFailure::tolerate(self.fill_slots(text).await)?;
+        let filled = self.fill_slots(text).await;
+        let filled = self.tolerate("breadth", filled)?;
         if filled.is_none() {
             self.forget(before);
         }
@@ -173,7 +174,7 @@ impl Making<'_> {
             }
         };
         let answer = ask(&model, &question, &mut self.meter, accept).await;
-        let Some(sentence) = AskFailure::tolerate(answer)? else { return Ok(None) };
+        let Some(sentence) = self.tolerate("context", answer)? else { return Ok(None) };
         let text = format!("{sentence} {request}");
         self.note("evolve:context", Some((&prompt, &model)), &text);
         Ok(Some(text))
@@ -194,7 +195,7 @@ impl Making<'_> {
                 Some(value) => Map::from_iter([(name.clone(), value)]),
                 None => {
                     let value = self.slots(request, std::slice::from_ref(name)).await;
-                    let Some(value) = AskFailure::tolerate(value)? else { return Ok(None) };
+                    let Some(value) = self.tolerate("optional", value)? else { return Ok(None) };
                     value
                 }
             };
@@ -206,8 +207,21 @@ impl Making<'_> {
             return Ok(None);
         }
         let all: Vec<values::Named> = stated.iter().chain(&added).cloned().collect();
-        let woven = AskFailure::tolerate(self.weave("evolve:optional", request.to_owned(), &all, &missing).await)?;
+        let woven = self.weave("evolve:optional", request.to_owned(), &all, &missing).await;
+        let woven = self.tolerate("optional", woven)?;
         Ok(woven.map(|text| (text, all)))
+    }
+
+    /// `None` for a step that brought nothing usable, which is noted by its direction, so that nobody takes a request
+    /// that stayed as it was for one that was evolved.
+    fn tolerate<T>(&mut self, direction: &str, outcome: Result<T, AskFailure>) -> Result<Option<T>, AskFailure> {
+        if let Err(failure) = &outcome
+            && failure.answered
+        {
+            let cause = format!("{}: {}", failure.reason, failure.cause);
+            self.meter.evolve_failed.entry(direction.to_owned()).or_default().push(cause);
+        }
+        AskFailure::tolerate(outcome)
     }
 
     /// How many samples of the tool took one more parameter before this one, from a start that belongs to the tool.

@@ -11,6 +11,7 @@ use mcpmill_core::{
     canonical::sha256_hex,
     drive::{Done, Pace},
     edge::ChatRequest,
+    event::Summary,
     record::{Message, OutcomeKind, Sample, SampleKind, Tool},
     toolbox::Toolbox,
 };
@@ -261,10 +262,17 @@ async fn a_rewrite_that_loses_or_makes_up_a_value_is_refused_and_the_request_sta
         assert_eq!(done.rows[0].instruction, "What will the weather in Bergamo be like tomorrow?", "{bad}");
         assert_eq!(asked.iter().filter(|kind| *kind == "evolve").count(), 2, "it is asked for again: {bad}");
         assert_eq!(steps(&done.rows[0]), ["instruct", "call", "prune"]);
+        let failed = done.outcome.evolve_failed.clone().unwrap();
+        let (direction, causes) = failed.first_key_value().unwrap();
+        assert!(!direction.is_empty() && causes[0].starts_with("evolve: unusable-reply: "), "{failed:?}");
+        let mut summary = Summary::default();
+        summary.count(&done.outcome, 1);
+        assert_eq!(summary.evolve_failed, [(direction.clone(), 1)].into(), "{bad}");
     }
     let rich = "What will the weather in Bergamo be like tomorrow, hour by hour, as we plan a wedding?";
     let (done, _) = make(city(), &full, rewrite(rich)).await;
     assert_eq!(done.rows[0].instruction, rich);
+    assert_eq!(done.outcome.evolve_failed, None);
     let evolved = steps(&done.rows[0])[1].to_owned();
     let depths = ["evolve:constraints", "evolve:deepen", "evolve:concretise", "evolve:reasoning"];
     assert!(depths.contains(&evolved.as_str()), "{evolved}");

@@ -147,6 +147,7 @@ impl Table for Outcome {
             Column::uint("output_tokens"),
             Column::float("cost_usd"),
             Column::json("repairs"),
+            Column::json("evolve_failed"),
         ])
     }
 }

@@ -52,7 +52,8 @@ impl Seen {
 
     fn plain(&mut self, outcome: &Outcome, rows: u64) -> Option<End> {
         let &Outcome { outcome: kind, seconds, attempts, cost_usd, .. } = outcome;
-        if outcome.cause.is_some() || outcome.raw.is_some() || outcome.repairs.is_some() {
+        let told = outcome.cause.is_some() || outcome.raw.is_some();
+        if told || outcome.repairs.is_some() || outcome.evolve_failed.is_some() {
             return None;
         }
         let (input_tokens, output_tokens) =
@@ -116,6 +117,7 @@ mod tests {
             Outcome::failed("c", "broken", "because"),
             Outcome { attempts: 3, cost_usd: 0.25, input_tokens: 7, output_tokens: 9, ..Outcome::kept("d") },
             Outcome::skipped("", "beyond-limit"),
+            Outcome::kept("f").with_evolve_failed([("deepen".to_owned(), vec!["lost `3`".to_owned()])].into()),
             Outcome::kept("e").with_repairs([("call: lost-brace".to_owned(), 1)].into()),
             Outcome::dropped("f", "same-server"),
         ];

@@ -1,6 +1,7 @@
 //! The folder of a stage: whose rows it holds, and whether they are complete.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -45,6 +46,9 @@ pub struct StageInfo {
     /// Replies that were repaired, by prompt and rule.
     #[serde(default, skip_serializing_if = "Repairs::is_empty")]
     pub repairs: Repairs,
+    /// Steps of evolution that came to nothing, by direction.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub evolve_failed: BTreeMap<String, u64>,
     /// All its calls by account, those of rows that were tried again or cut off included.
     #[serde(default, skip_serializing_if = "Accounts::is_empty")]
     pub accounts: Accounts,
@@ -78,6 +82,7 @@ impl StageInfo {
             repeated,
             usage,
             repairs: summary.repairs.clone(),
+            evolve_failed: summary.evolve_failed.clone(),
             accounts: summary.accounts.clone(),
             diversity: None,
         }
@@ -99,8 +104,8 @@ impl StageInfo {
     pub fn summary(&self) -> Summary {
         let OutcomeCounts { kept, dropped, failed, skipped } = self.outcomes;
         let Self { input_rows, output_rows, repeated, usage, .. } = *self;
-        let (repairs, accounts) = (self.repairs.clone(), self.accounts.clone());
-        Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, repairs, accounts }
+        let (repairs, accounts, evolve_failed) = (self.repairs.clone(), self.accounts.clone(), self.evolve_failed.clone());
+        Summary { input_rows, kept, dropped, failed, skipped, output_rows, repeated, usage, repairs, evolve_failed, accounts }
     }
 }
 

@@ -17,6 +17,7 @@ fn summary() -> mcpmill_core::event::Summary {
         output_rows: 8,
         repeated: 1,
         repairs: [("call: code-fence".to_owned(), 2)].into(),
+        evolve_failed: [("deepen".to_owned(), 2)].into(),
         usage: Usage { input_tokens: 5, output_tokens: 6, cached_tokens: 7, reasoning_tokens: 8, cost: 0.25 },
         accounts: mcpmill_core::account::Accounts::default(),
     }
@@ -124,7 +125,7 @@ fn a_stage_is_done_only_under_its_fingerprint() {
     assert_eq!(
         text,
         json!({"stage": "3-generate", "fingerprint": "f1", "input_rows": 10,
-            "outcomes": {"kept": 4, "dropped": 3, "failed": 2, "skipped": 1}, "output_rows": 8, "repeated": 1, "repairs": {"call: code-fence": 2},
+            "outcomes": {"kept": 4, "dropped": 3, "failed": 2, "skipped": 1}, "output_rows": 8, "repeated": 1, "repairs": {"call: code-fence": 2}, "evolve_failed": {"deepen": 2},
             "input_tokens": 5, "output_tokens": 6, "cached_tokens": 7, "reasoning_tokens": 8, "cost": 0.25})
     );
 }

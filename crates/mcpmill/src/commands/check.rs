@@ -157,7 +157,6 @@ fn settings(setup: &Setup) -> Vec<String> {
     faults.extend(odd.map(|(section, rate)| format!("`{section}.max_failure_rate` is {rate}, and not between 0 and 1")));
     let counts = [
         ("generate.samples", config.generate.samples),
-        ("generate.per_tool", config.generate.per_tool),
         ("harvest.concurrency", config.harvest.concurrency),
         ("harvest.max_pages", config.harvest.max_pages),
         ("harvest.max_tools", config.harvest.max_tools),

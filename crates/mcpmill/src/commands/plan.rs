@@ -21,7 +21,7 @@ pub fn words(setup: &Setup) -> Result<String, Failure> {
     let mut lines = vec![format!(
         "plan: {} samples, {} a tool, over up to {} servers, written by {}",
         config.generate.samples,
-        config.generate.per_tool,
+        config.generate.per_tool(generator.local),
         servers.len(),
         generator.name
     )];

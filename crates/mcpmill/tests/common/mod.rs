@@ -45,7 +45,7 @@ impl Folder {
         folder.write("marketplaces/few.toml", &text);
         folder.write(
             "mcpmill.toml",
-            "exchange_store = \"exchanges.sqlite\"\n[discover]\nmarketplaces = [\"few\"]\n[generate]\nsamples = 12\nper_call = 2\n",
+            "exchange_store = \"exchanges.sqlite\"\n[discover]\nmarketplaces = [\"few\"]\n[generate]\nsamples = 12\nper_tool = 2\nper_call = 2\n",
         );
         folder
     }
