@@ -38,6 +38,8 @@ pub enum Repair {
     SurroundingProse,
     /// The same value stood there more than once.
     RepeatedObject,
+    /// A key stood more than once in an object, with the same value.
+    RepeatedKey,
     /// Up to two closing brackets were missing at the very end.
     LostBrace,
     /// There were closing brackets too many at the very end.
@@ -70,12 +72,13 @@ pub enum Repair {
 
 impl Repair {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Reasoning,
         Self::EndToken,
         Self::CodeFence,
         Self::SurroundingProse,
         Self::RepeatedObject,
+        Self::RepeatedKey,
         Self::LostBrace,
         Self::ExtraBrace,
         Self::TrailingComma,
@@ -100,6 +103,7 @@ impl Repair {
             Self::CodeFence => "code-fence",
             Self::SurroundingProse => "surrounding-prose",
             Self::RepeatedObject => "repeated-object",
+            Self::RepeatedKey => "repeated-key",
             Self::LostBrace => "lost-brace",
             Self::ExtraBrace => "extra-brace",
             Self::TrailingComma => "trailing-comma",

@@ -144,8 +144,13 @@ impl<'a> Parser<'a> {
                 Some(first) if *first != value => {
                     return broken(format!("the key `{}` has two values", crate::text::shown(&name, 40)));
                 }
-                _ => fields.insert(name, value),
-            };
+                Some(_) => {
+                    self.repairs.insert(Repair::RepeatedKey);
+                }
+                None => {
+                    fields.insert(name, value);
+                }
+            }
             if self.ends(b'}')? {
                 return Ok(Value::Object(fields));
             }
