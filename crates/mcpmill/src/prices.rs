@@ -139,6 +139,7 @@ mod tests {
         assert_eq!(faults(declarations.text(PATH).unwrap()), Vec::<String>::new());
         let mut names: Vec<String> = embedded().models.keys().map(|name| normal(name)).collect();
         let count = names.len();
+        names.sort();
         names.dedup();
         assert_eq!(names.len(), count);
         assert!(
