@@ -6,9 +6,16 @@ use std::{
 };
 
 use mcpmill_clients::chat::Api;
-use mcpmill_core::{account::Price, edge::Mode, record::SampleKind, schema_view::Provider};
+use mcpmill_core::{
+    account::Price,
+    edge::Mode,
+    record::SampleKind,
+    schema_view::Provider,
+    secrets::{self, is_placeholder, is_secret_member},
+};
 use mcpmill_pipeline::generate::{Kinds, Languages, Profile};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{error::Failure, policies::ServerSettings};
 
@@ -323,6 +330,17 @@ impl Default for EndpointModel {
     }
 }
 
+/// The name of the field of `value` that holds what looks like a key, and is none of a placeholder's.
+fn key_in(name: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if is_placeholder(text) || text.is_empty() => None,
+        Value::String(text) => (is_secret_member(name) || secrets::find(text).is_some()).then(|| name.to_owned()),
+        Value::Array(items) => items.iter().find_map(|item| key_in(name, item)),
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| key_in(name, value)),
+        _ => None,
+    }
+}
+
 impl EndpointModel {
     /// What it says it speaks, or what the host of its own address is known to speak.
     pub fn speaks(&self) -> Api {
@@ -360,6 +378,17 @@ impl Default for LocalModel {
 }
 
 impl Config {
+    /// A model whose further fields hold what looks like a key, and the name of the field. Settings are kept with every run.
+    pub fn key_in_extra(&self) -> Option<(&str, String)> {
+        self.models.iter().find_map(|(name, model)| match model {
+            Model::Endpoint(endpoint) => {
+                let found = endpoint.extra.iter().find_map(|(field, value)| key_in(field, value));
+                found.map(|field| (name.as_str(), field))
+            }
+            Model::Local(_) => None,
+        })
+    }
+
     /// Resolves the layers. `file` is a path the user named; without one the nearest `mcpmill.toml`
     /// of `from` and the folders above it is used, if there is any.
     ///
@@ -536,5 +565,22 @@ mod tests {
         }
         let odd = resolve(&["generate.kinds.paralel=1"]).unwrap_err();
         assert_eq!(odd.hint.as_deref(), Some("did you mean `parallel`?"), "{odd}");
+    }
+
+    #[test]
+    fn a_key_among_further_fields_is_found_by_its_name_or_shape() {
+        let with = |extra: &str| {
+            let set = format!("models.openai.extra={extra}");
+            let config = Config::resolve(None, Path::new("/nonexistent"), &[set]).unwrap();
+            config.key_in_extra().map(|(model, field)| format!("{model} {field}"))
+        };
+        // Put together here, so that no scanner takes the test for a leak.
+        let shaped = format!("{{ metadata = [\"x\", \"{}{}\"] }}", "sk-", "a1b2c3d4e5f6g7h8i9j0klmn");
+        assert_eq!(with(&shaped).as_deref(), Some("openai metadata"));
+        assert_eq!(with("{ provider = { api_key = \"plain-words\" } }").as_deref(), Some("openai api_key"));
+        for plain in ["{ }", "{ prompt_cache_key = \"a\", top_k = 5, max_tokens = 9 }", "{ provider = { api_key = \"${KEY}\" } }"]
+        {
+            assert_eq!(with(plain), None, "{plain}");
+        }
     }
 }

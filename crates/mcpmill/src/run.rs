@@ -67,6 +67,11 @@ impl Setup {
             return Err(Failure::usage(format!("`[assets]` names `{odd}`, which is none"))
                 .hint(format!("assets are {}", known.join(", "))));
         }
+        if let Some((name, field)) = config.key_in_extra() {
+            // The value is not shown: it may be the key itself.
+            return Err(Failure::usage(format!("`models.{name}.extra` holds what looks like a key in `{field}`"))
+                .hint("the settings are kept with every run: `api_key_env` names the variable that holds the key"));
+        }
         config.cache_dir = absolute(&here, &cache_dir(&config));
         config.runs_dir = absolute(&here, &config.runs_dir);
         config.exchange_store = if config.exchange_store.as_os_str().is_empty() {
