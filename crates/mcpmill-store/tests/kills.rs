@@ -85,7 +85,7 @@ async fn work(tool: Tool, recorder: &Recorder, asked: &AtomicU64) -> Done<Sample
 async fn attempt(runs: &Path, rows: u64, concurrency: usize, asked: &AtomicU64) -> Option<Result<Summary, StageError>> {
     let run = RunDir::open(runs, &latest(runs).unwrap().unwrap().id).unwrap();
     let StageState::Open(stage) = run.stage("3-generate", "f").unwrap() else { return None };
-    let store = SqliteExchanges::open(&runs.join("cache/exchanges.sqlite"), &run.info().id).unwrap();
+    let store = SqliteExchanges::open(&runs.join("cache/exchanges.sqlite"), run.info().store_id()).unwrap();
     let recorder = Arc::new(Recorder::new(Arc::new(store), Mode::Live));
     let cx = Context {
         stage: "3-generate".into(),

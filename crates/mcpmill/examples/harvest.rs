@@ -350,7 +350,7 @@ async fn harvest_one(bench: &Bench, connector: &CagedConnector, server: &ServerR
     let run = RunDir::create(&scratch.path().join("runs"), "2026-01-01", &"0".repeat(64), "bench")?;
     let StageState::Open(stage) = run.stage("2-harvest", &"0".repeat(64))? else { anyhow::bail!("the run is not new") };
     let journal = Journal::<Tool>::open(stage, JournalOptions::default())?;
-    let store = SqliteExchanges::open(&scratch.path().join("exchanges.sqlite"), &run.info().id)?;
+    let store = SqliteExchanges::open(&scratch.path().join("exchanges.sqlite"), run.info().store_id())?;
     let (events, _stream) = Events::channel();
     let recorder = Arc::new(Recorder::new(Arc::new(store), Mode::Live));
     let cx = Context { stage: "2-harvest".to_owned(), events, cancel: CancellationToken::new(), recorder };

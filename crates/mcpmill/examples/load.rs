@@ -212,7 +212,7 @@ async fn make(folder: &Path, port: &str, rows: usize, [concurrency, calls]: [usi
     let run = RunDir::create(&folder.join("runs"), "2026-01-01", &"0".repeat(64), "bench")?;
     let StageState::Open(stage) = run.stage("3-generate", &"0".repeat(64))? else { bail!("the run is not new") };
     let journal = Journal::<Sample>::open(stage, JournalOptions::default())?;
-    let store = SqliteExchanges::open(&folder.join("exchanges.sqlite"), &run.info().id)?;
+    let store = SqliteExchanges::open(&folder.join("exchanges.sqlite"), run.info().store_id())?;
     let recorder = Arc::new(Recorder::new(Arc::new(store), Mode::Reuse));
     let model = RecordedChat::new(Arc::new(endpoint(port, calls)?), Arc::clone(&recorder));
     let prompt = Prompt::parse("load", PROMPT)?;

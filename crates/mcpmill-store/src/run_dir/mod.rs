@@ -11,6 +11,7 @@ mod stage;
 
 use std::{
     fs::{self, File, TryLockError},
+    hash::{BuildHasher, RandomState},
     io,
     path::{Component, Path, PathBuf},
 };
@@ -38,6 +39,17 @@ pub struct RunInfo {
     pub mcpmill: String,
     /// Whether it came to its end.
     pub state: RunState,
+    /// What names the run in exchange stores, which folders share: two runs of one day with the same settings have the
+    /// same id there. Runs of earlier versions have none, and go on under their id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchanges: Option<String>,
+}
+
+impl RunInfo {
+    /// What names the run in exchange stores.
+    pub fn store_id(&self) -> &str {
+        self.exchanges.as_deref().unwrap_or(&self.id)
+    }
 }
 
 /// Whether a run came to its end.
@@ -85,8 +97,9 @@ impl RunDir {
         }
         let path = runs.join(&id);
         let lock = locked(&path)?;
-        let info =
-            RunInfo { id, number, fingerprint: fingerprint.to_owned(), mcpmill: mcpmill.to_owned(), state: RunState::Unfinished };
+        let exchanges = Some(format!("{id}-{:016x}", random()));
+        let (fingerprint, mcpmill) = (fingerprint.to_owned(), mcpmill.to_owned());
+        let info = RunInfo { id, number, fingerprint, mcpmill, state: RunState::Unfinished, exchanges };
         let run = Self { path, info, _lock: lock };
         run.save()?;
         Ok(run)
@@ -216,6 +229,19 @@ pub fn unfinished(runs: &Path, fingerprint: &str) -> Result<Option<RunInfo>, Run
 /// The file is there and cannot be read.
 pub fn stage_info(folder: &Path) -> Result<Option<StageInfo>, RunDirError> {
     read_json(&folder.join("stage.json"))
+}
+
+/// What the `run.json` in the folder of a run says, `None` when it is no run. Needs no lock.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn run_info(run: &Path) -> Result<Option<RunInfo>, RunDirError> {
+    info(run)
+}
+
+/// A number that no other run has: hash maps are keyed by chance.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 fn info(run: &Path) -> Result<Option<RunInfo>, RunDirError> {

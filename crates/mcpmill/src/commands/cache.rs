@@ -13,7 +13,7 @@ use mcpmill_clients::{
 use mcpmill_core::{edge::Exchange, secrets};
 use mcpmill_store::{
     exchanges::{ExchangesError, Limits, SqliteExchanges, Which},
-    run_dir::{latest, list},
+    run_dir::{latest, list, run_info},
 };
 use serde_json::{Value, json};
 
@@ -83,9 +83,12 @@ fn export(setup: &Setup, file: &Path, all: bool) -> Result<(), Failure> {
         "latest" if all => String::new(),
         "latest" => latest(&setup.config.runs_dir)
             .map_err(|e| Failure::from_error(Exit::Usage, &e))?
-            .map(|info| info.id)
+            .map(|info| info.store_id().to_owned())
             .ok_or_else(|| Failure::usage("there is no run yet").hint("`--all` writes the exchanges of all runs"))?,
-        id => id.to_owned(),
+        id => {
+            let info = run_info(&setup.config.runs_dir.join(id)).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
+            info.map_or_else(|| id.to_owned(), |info| info.store_id().to_owned())
+        }
     };
     let guard = Guard::new(&setup.config.cache_dir, &setup.config.runs_dir);
     let which = if all { Which::All } else { Which::OfRun };
@@ -118,7 +121,7 @@ async fn prune(setup: &Setup, since: SystemTime, packages: bool) -> Result<(), F
 /// here: their youngest exchanges stay by their age.
 fn prune_exchanges(setup: &Setup, since: SystemTime) -> Result<(), Failure> {
     let runs = list(&setup.config.runs_dir).map_err(|e| Failure::from_error(Exit::Usage, &e))?;
-    let there: Vec<String> = runs.into_iter().map(|run| run.id).collect();
+    let there: Vec<String> = runs.iter().map(|run| run.store_id().to_owned()).collect();
     let pruned = store(setup, "")?.prune(&there, since).map_err(|e| failure(&e))?;
     eprintln!(
         "removed {} exchanges and the accounts of {} runs that are gone, {} MB",
