@@ -290,6 +290,21 @@ impl Budget {
         }
     }
 
+    /// Counts `at_most` as used at once, for what is paid for later than this process lives.
+    ///
+    /// # Errors
+    /// A cap does not allow for it; from then on it is reached.
+    pub fn set_aside(&self, at_most: Usage) -> Result<(), Reached> {
+        let mut state = self.state();
+        match self.misses(&state, &at_most) {
+            None => {
+                state.used += at_most;
+                Ok(())
+            }
+            Some(reached) => Err(*state.reached.get_or_insert(reached)),
+        }
+    }
+
     /// The cap that does not allow for `more`.
     fn misses(&self, state: &State, more: &Usage) -> Option<Reached> {
         if state.reached.is_some() {
@@ -405,6 +420,14 @@ mod tests {
         let reached = budget.reserve(usage(0.2, 0)).await.unwrap_err();
         assert!(matches!(reached.0, Cap::Cost { cap, used } if cap == 1.0 && (used - 0.9).abs() < 1e-9), "{reached}");
         assert!(budget.reserve(usage(0.0, 0)).await.is_err(), "what is reached stays reached");
+    }
+
+    #[test]
+    fn what_is_set_aside_is_gone() {
+        let budget = Budget::new(Caps { cost: Some(1.0), ..Caps::default() }, usage(0.5, 0));
+        budget.set_aside(usage(0.25, 0)).unwrap();
+        assert!(budget.reached().is_none() && budget.set_aside(usage(0.5, 0)).is_err());
+        assert!(budget.reached().is_some() && budget.set_aside(usage(0.0, 0)).is_err(), "what is reached stays reached");
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! Asking a model by prompt file: render, ask, check, sample again.
 
+use std::collections::BTreeSet;
+
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ChatRequest, Finish, Format, RecordedChat},
@@ -167,7 +169,8 @@ pub async fn ask<T>(
         let read = usable.and_then(|()| shape.read(&raw));
         match read.and_then(|read| accept(&read.value).map(|answer| (answer, read.repairs))) {
             Ok((answer, repairs)) => {
-                meter.repaired(&prompt.id, &repairs);
+                let all: BTreeSet<Repair> = replied.reply.repairs.iter().chain(&repairs).copied().collect();
+                meter.repaired(&prompt.id, &all.into_iter().collect::<Vec<_>>());
                 return Ok(answer);
             }
             Err(cause) => last = (cause, Some(raw)),

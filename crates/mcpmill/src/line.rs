@@ -109,7 +109,8 @@ impl Line {
         cancel: CancellationToken,
         limit: Option<usize>,
     ) -> Result<Self, Failure> {
-        let recorder = Arc::new(accounts::recorder(&config, &declarations, exchanges(&config, &run.info().id)?).await?);
+        let store = exchanges(&config, run.info().store_id())?;
+        let recorder = Arc::new(accounts::recorder(&config, &declarations, store, edges.desk.as_deref()).await?);
         Ok(Self {
             config,
             declarations,

@@ -157,7 +157,8 @@ fn what_an_endpoint_says_back_is_in_no_file() {
     let said = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     ok(&mut command(&["cache", "export", "--all", "out.jsonl.zst"]));
     let heard = echo.heard.lock().unwrap().join("\n");
-    assert!(heard.contains(&format!("Bearer {KEY}")) && heard.contains(IN_URL), "the keys were sent: {said}");
+    let line = format!("POST /v1/chat/completions?api_key={IN_URL} HTTP");
+    assert!(heard.contains(&format!("Bearer {KEY}")) && heard.contains(&line), "the keys were sent: {said}");
 
     let mut found = vec![(PathBuf::from("what it printed"), said.into_bytes())];
     let ours = folder.path().join("mcpmill.toml");

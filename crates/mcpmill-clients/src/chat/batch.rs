@@ -4,7 +4,11 @@ use mcpmill_core::edge::{ChatError, ChatErrorKind, ChatReply, ChatRequest};
 use mcpmill_core::record::Usage;
 use serde_json::{Value, json};
 
-use super::{endpoint::Endpoint, wire::Api};
+use super::{
+    endpoint::Endpoint,
+    raw::member,
+    wire::{Api, Fault},
+};
 
 /// Whose files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +57,11 @@ pub struct BatchAnswer {
 /// What came back for one question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchTold {
-    /// The body an endpoint would have replied.
-    Body(Value),
+    /// The text of the body an endpoint would have replied.
+    Body(String),
     /// The content alone, made anywhere.
     Content(String),
-    /// The request was refused, and will be again.
+    /// The request was refused, and may be again.
     Refused(String),
     /// There is no answer, and the question may be asked again: `errored`, `canceled`, `expired` or a status.
     Failed(String),
@@ -69,12 +73,12 @@ impl BatchAnswer {
     /// # Errors
     /// It is none of these.
     pub fn read(line: &str) -> Result<Self, String> {
-        let mut value: Value = serde_json::from_str(line).map_err(|e| format!("no JSON: {e}"))?;
+        let value: Value = serde_json::from_str(line).map_err(|e| format!("no JSON: {e}"))?;
         let custom_id = value["custom_id"].as_str().ok_or("it has no `custom_id`")?.to_owned();
         let told = if value["result"].is_object() {
-            anthropic(value["result"].take())?
+            anthropic(&value["result"], member(line, "result").unwrap_or_default())?
         } else if value["response"].is_object() || value["error"].is_object() {
-            openai(&mut value)
+            openai(&value, member(line, "response").unwrap_or_default())
         } else if let Some(content) = value["content"].as_str() {
             BatchTold::Content(content.to_owned())
         } else {
@@ -84,11 +88,20 @@ impl BatchAnswer {
     }
 }
 
-fn openai(value: &mut Value) -> BatchTold {
-    let mut response = value["response"].take();
+/// A body as it is written: what is read of it must not be rounded before.
+fn body(text: Option<&str>, missing: &str) -> BatchTold {
+    match text {
+        Some(text) if text.starts_with('{') => BatchTold::Body(text.to_owned()),
+        _ => BatchTold::Failed(missing.to_owned()),
+    }
+}
+
+/// `text` is that of the response.
+fn openai(value: &Value, text: &str) -> BatchTold {
+    let response = &value["response"];
     let shown = |value: &Value| mcpmill_core::text::shown(&value.to_string(), 300);
     match response["status_code"].as_u64() {
-        Some(200..=299) => BatchTold::Body(response["body"].take()),
+        Some(200..=299) => body(member(text, "body"), "no body"),
         Some(status @ (400 | 413 | 422)) => BatchTold::Refused(format!("status {status}: {}", shown(&response["body"]))),
         Some(status) => BatchTold::Failed(format!("status {status}")),
         None => match value["error"]["code"].as_str() {
@@ -100,10 +113,11 @@ fn openai(value: &mut Value) -> BatchTold {
     }
 }
 
-fn anthropic(mut result: Value) -> Result<BatchTold, String> {
+/// `text` is that of the result.
+fn anthropic(result: &Value, text: &str) -> Result<BatchTold, String> {
     let kind = result["type"].as_str().unwrap_or_default().to_owned();
     Ok(match kind.as_str() {
-        "succeeded" => BatchTold::Body(result["message"].take()),
+        "succeeded" => body(member(text, "message"), "no message"),
         "errored" => {
             // The error stands in an envelope of its own kind `error`.
             let error = if result["error"]["error"].is_object() { &result["error"]["error"] } else { &result["error"] };
@@ -144,13 +158,16 @@ impl Endpoint {
     /// The reply to `request` whose body came with a batch. What it cost is what a batch costs.
     ///
     /// # Errors
-    /// The body is no reply.
-    pub fn batch_reply(&self, request: &ChatRequest, body: &Value) -> Result<ChatReply, ChatError> {
-        let text = body.to_string();
-        let reply = self.received(request, &text);
-        let mut reply = reply.map_err(|why| self.batch_error(ChatErrorKind::Malformed, why, Some(text)))?;
-        reply.usage.cost *= self.batch_share();
-        Ok(reply)
+    /// The body is no reply: that of a model whose calls cannot be read, which is final, or none of a model at all.
+    pub fn batch_reply(&self, request: &ChatRequest, body: &str) -> Result<ChatReply, ChatError> {
+        self.received(request, body).map_err(|(why, usage)| {
+            let (kind, detail) = match why {
+                Fault::Calls(detail) => (ChatErrorKind::Malformed, detail),
+                Fault::Failed(detail) => (ChatErrorKind::Provider, detail),
+                Fault::NoCompletion(detail) => (ChatErrorKind::Unavailable, detail),
+            };
+            ChatError { usage, ..self.batch_error(kind, detail, Some(body.to_owned())) }
+        })
     }
 
     /// The refusal of a request that came with a batch.
@@ -180,7 +197,10 @@ mod tests {
 
     #[test]
     fn a_line_asks_what_would_be_sent_and_its_reply_costs_half() {
-        use mcpmill_core::{edge::Format, record::Message};
+        use mcpmill_core::{
+            edge::{ChatModel, Format},
+            record::Message,
+        };
 
         let endpoint = crate::chat::endpoint::tests::endpoint("http://127.0.0.1:9/v1", Api::OpenAi);
         let mut request = ChatRequest {
@@ -200,9 +220,16 @@ mod tests {
         );
         let usage = json!({"prompt_tokens": 1_000_000, "completion_tokens": 500_000});
         let body = json!({"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}], "usage": usage});
-        let reply = endpoint.batch_reply(&request, &body).unwrap();
+        let reply = endpoint.batch_reply(&request, &body.to_string()).unwrap();
         assert_eq!((reply.content.as_str(), reply.usage.cost), ("yes", 1.0));
-        assert!(endpoint.batch_reply(&request, &json!({"x": 1})).unwrap_err().is_final());
+        let most = endpoint.batch_most(&request);
+        assert!(most.cost > 0.0 && (most.cost * 2.0 - endpoint.at_most(&request).cost).abs() < 1e-12, "{most:?}");
+        for told in [r#"{"x":1}"#, r#"{"error":{"message":"down"}}"#, "null"] {
+            let error = endpoint.batch_reply(&request, told).unwrap_err();
+            assert!(!error.is_final() && error.usage == most, "{told} {error:?}");
+        }
+        let unsaid = json!({"choices": [{"message": {"content": "yes"}}], "usage": {}}).to_string();
+        assert_eq!(endpoint.batch_reply(&request, &unsaid).unwrap().usage, most, "nobody says what it used");
 
         let anthropic = crate::chat::endpoint::tests::endpoint("http://127.0.0.1:9", Api::Anthropic);
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
@@ -212,7 +239,7 @@ mod tests {
         let call = json!({"type": "tool_use", "id": "t", "name": "x", "input": {"a": 1}});
         let message = json!({"type": "message", "role": "assistant", "content": [call], "stop_reason": "tool_use",
             "usage": {"input_tokens": 1_000_000, "output_tokens": 500_000}});
-        let reply = anthropic.batch_reply(&bound, &message).unwrap();
+        let reply = anthropic.batch_reply(&bound, &message.to_string()).unwrap();
         assert_eq!((reply.content.as_str(), reply.usage.cost), (r#"{"a":1}"#, 1.0));
         request.messages.clear();
         assert!(endpoint.batch_line(&request, "k").unwrap_err().is_final());
@@ -223,14 +250,19 @@ mod tests {
         let told = |value: Value| BatchAnswer::read(&value.to_string()).map(|answer| answer.told);
         let failed = |word: &str| Ok(BatchTold::Failed(word.into()));
         let ok = json!({"id": "r", "custom_id": "k", "response": {"status_code": 200, "body": {"choices": []}}, "error": null});
-        assert_eq!(told(ok), Ok(BatchTold::Body(json!({"choices": []}))));
+        assert_eq!(told(ok), Ok(BatchTold::Body(r#"{"choices":[]}"#.into())));
         let refused = json!({"custom_id": "k", "response": {"status_code": 400, "body": {"error": "no"}}, "error": null});
         assert!(matches!(told(refused), Ok(BatchTold::Refused(why)) if why.contains("status 400")));
         assert_eq!(told(json!({"custom_id": "k", "response": {"status_code": 503, "body": {}}})), failed("status 503"));
         assert_eq!(told(json!({"custom_id": "k", "response": null, "error": {"code": "batch_expired"}})), failed("expired"));
         let message = json!({"content": [{"type": "text", "text": "hi"}]});
         let ok = json!({"custom_id": "k", "result": {"type": "succeeded", "message": message}});
-        assert_eq!(told(ok), Ok(BatchTold::Body(message)));
+        assert_eq!(told(ok), Ok(BatchTold::Body(message.to_string())));
+        assert_eq!(told(json!({"custom_id": "k", "result": {"type": "succeeded"}})), failed("no message"));
+        assert_eq!(told(json!({"custom_id": "k", "response": {"status_code": 200, "body": null}})), failed("no body"));
+        let long = r#"{"custom_id":"k","response":{"status_code":200,"body":{"n": 18446744073709551616000001}}}"#;
+        let body = BatchTold::Body(r#"{"n": 18446744073709551616000001}"#.into());
+        assert_eq!(BatchAnswer::read(long).unwrap().told, body, "nothing is rounded");
         for word in ["canceled", "expired"] {
             assert_eq!(told(json!({"custom_id": "k", "result": {"type": word}})), failed(word));
         }

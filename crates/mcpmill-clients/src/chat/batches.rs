@@ -2,12 +2,15 @@
 
 use std::{io, path::Path, time::Duration};
 
-use reqwest::{StatusCode, Url, header};
+use reqwest::{StatusCode, header};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 
-use super::{batch::BatchShape, endpoint::Endpoint};
+use super::{
+    batch::BatchShape,
+    endpoint::{Endpoint, KEY_WAS},
+};
 use crate::secret::Secret;
 
 /// What the provider says that is longer than this is not read; files of answers are another matter.
@@ -61,21 +64,18 @@ impl Endpoint {
         let made = match self.batch_shape() {
             BatchShape::OpenAi => {
                 let (kind, form) = form(&bytes);
-                let request = self.client().post(self.below(doing, "files")?).header(header::CONTENT_TYPE, kind).body(form);
+                let request = self.client().post(self.beside("files")).header(header::CONTENT_TYPE, kind).body(form);
                 let uploaded = self.said(doing, request).await?;
                 let input = uploaded["id"].as_str().ok_or_else(|| self.lost(doing, "the upload has no id"))?;
                 let body = json!({ "input_file_id": input, "endpoint": "/v1/chat/completions", "completion_window": "24h" });
-                self.said(doing, self.client().post(self.below(doing, "batches")?).json(&body)).await?
+                self.said(doing, self.client().post(self.beside("batches")).json(&body)).await?
             }
             BatchShape::Anthropic => {
                 let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
                 let requests: Vec<Value> =
                     lines.map(serde_json::from_slice).collect::<Result<_, _>>().map_err(|e| self.lost(doing, &e.to_string()))?;
-                self.said(
-                    doing,
-                    self.client().post(self.below(doing, "messages/batches")?).json(&json!({ "requests": requests })),
-                )
-                .await?
+                self.said(doing, self.client().post(self.beside("messages/batches")).json(&json!({ "requests": requests })))
+                    .await?
             }
         };
         let id = made["id"].as_str().filter(|id| is_name(id));
@@ -98,7 +98,7 @@ impl Endpoint {
         };
         Ok(match self.batch_shape() {
             BatchShape::OpenAi => {
-                let said = self.said(doing, self.client().get(self.below(doing, &format!("batches/{id}"))?)).await?;
+                let said = self.said(doing, self.client().get(self.beside(&format!("batches/{id}")))).await?;
                 let files = ["output_file_id", "error_file_id"].iter().filter_map(|field| said[*field].as_str());
                 BatchState {
                     status: text(&said["status"]),
@@ -108,7 +108,7 @@ impl Endpoint {
                 }
             }
             BatchShape::Anthropic => {
-                let said = self.said(doing, self.client().get(self.below(doing, &format!("messages/batches/{id}"))?)).await?;
+                let said = self.said(doing, self.client().get(self.beside(&format!("messages/batches/{id}")))).await?;
                 let ended = said["processing_status"] == "ended";
                 // The results are below the batch, whatever host their URL names: the key goes nowhere else.
                 let files = if ended { vec![format!("messages/batches/{id}/results")] } else { Vec::new() };
@@ -127,27 +127,24 @@ impl Endpoint {
         let mut out = tokio::fs::File::create(file).await.map_err(disk)?;
         let mut bytes = 0;
         for path in &state.files {
-            let request = self.client().get(self.below(doing, path)?).timeout(PATIENCE);
+            let request = self.client().get(self.beside(path)).timeout(PATIENCE);
             let mut response = request.send().await.map_err(|e| self.lost(doing, &cause(&e)))?;
             if !response.status().is_success() {
                 return Err(self.lost(doing, &format!("status {}", response.status().as_u16())));
             }
+            let mut cleaner = Cleaner::of(self.key().map(|Secret(key)| key.as_bytes()).unwrap_or_default());
             while let Some(chunk) = response.chunk().await.map_err(|e| self.lost(doing, &cause(&e)))? {
                 bytes += chunk.len() as u64;
                 if bytes > LARGEST_FILE {
                     return Err(self.lost(doing, &format!("more than {LARGEST_FILE} bytes")));
                 }
-                out.write_all(&chunk).await.map_err(disk)?;
+                out.write_all(&cleaner.clean(&chunk)).await.map_err(disk)?;
             }
+            out.write_all(&cleaner.rest).await.map_err(disk)?;
             out.write_all(b"\n").await.map_err(disk)?;
         }
         out.sync_all().await.map_err(disk)?;
         Ok(bytes)
-    }
-
-    fn below(&self, doing: &'static str, path: &str) -> Result<Url, BatchError> {
-        let joined = format!("{}/{path}", self.root());
-        Url::parse(&joined).map_err(|e| self.lost(doing, &e.to_string()))
     }
 
     /// What the provider says to a request.
@@ -161,10 +158,7 @@ impl Endpoint {
             }
             bytes.extend_from_slice(&chunk);
         }
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
-        if let Some(Secret(key)) = self.key().filter(|Secret(key)| key.len() > 5) {
-            text = text.replace(key.as_str(), "[key]");
-        }
+        let text = self.without_key(String::from_utf8_lossy(&bytes).into_owned());
         if !status.is_success() {
             let unknown = if status == StatusCode::NOT_FOUND { " (it may have no batches)" } else { "" };
             let said = mcpmill_core::text::shown(&text, 300);
@@ -175,6 +169,45 @@ impl Endpoint {
 
     fn lost(&self, doing: &'static str, detail: &str) -> BatchError {
         BatchError { doing, host: self.name().rsplit('@').next().unwrap_or_default().to_owned(), detail: detail.to_owned() }
+    }
+}
+
+/// Takes the key out of what comes in pieces.
+struct Cleaner<'a> {
+    key: &'a [u8],
+    /// What may be the beginning of a key, and waits for the next piece.
+    rest: Vec<u8>,
+}
+
+impl<'a> Cleaner<'a> {
+    /// Takes out `key`, or nothing when it is empty.
+    fn of(key: &'a [u8]) -> Self {
+        Self { key, rest: Vec::new() }
+    }
+
+    /// What of the pieces so far can be written.
+    fn clean(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut text = std::mem::take(&mut self.rest);
+        text.extend_from_slice(piece);
+        let Some(first) = self.key.first() else { return text };
+        let mut clean = Vec::with_capacity(text.len());
+        let mut rest = text.as_slice();
+        while let Some(at) = rest.iter().position(|byte| byte == first) {
+            clean.extend_from_slice(&rest[..at]);
+            rest = &rest[at..];
+            if let Some(after) = rest.strip_prefix(self.key) {
+                clean.extend_from_slice(KEY_WAS.as_bytes());
+                rest = after;
+            } else if self.key.starts_with(rest) {
+                self.rest = rest.to_vec();
+                return clean;
+            } else {
+                clean.push(*first);
+                rest = &rest[1..];
+            }
+        }
+        clean.extend_from_slice(rest);
+        clean
     }
 }
 
@@ -252,6 +285,18 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&answers).unwrap().trim(), result.trim());
         let lost = endpoint.batch_state("other").await.unwrap_err().to_string();
         assert!(lost.contains("status 404") && lost.contains("127.0.0.1"), "{lost}");
+    }
+
+    #[test]
+    fn a_key_is_found_however_the_pieces_fall() {
+        let text = "a key-key-1 b k key- key-key-key-1key-1 é ke";
+        for size in 1..text.len() {
+            let mut cleaner = Cleaner::of(b"key-1");
+            let mut clean: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| cleaner.clean(piece)).collect();
+            clean.extend(cleaner.rest);
+            assert_eq!(String::from_utf8(clean).unwrap(), text.replace("key-1", KEY_WAS), "pieces of {size}");
+        }
+        assert_eq!(Cleaner::of(b"").clean(b"a"), b"a");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! One endpoint: tries, falling back, body caps, and what each try used.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -18,7 +21,7 @@ use super::{
     pause,
     settings::{EndpointError, EndpointSettings},
     shown::Shown,
-    wire::{Api, Ask, Fault, Unreadable},
+    wire::{Api, Ask, Fault, Unreadable, Used},
 };
 use crate::secret::Secret;
 
@@ -30,6 +33,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause of our own accord. One that a provider asks for may be longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Stands where a provider says the key back.
+pub(super) const KEY_WAS: &str = "[key]";
 /// Tokens that a provider may add to a request by itself, for instance to explain tools to its model.
 const ADDED_TOKENS: u64 = 600;
 /// Tries that a busy provider may turn down for each retry there is: they cost nothing, and it is there.
@@ -47,6 +52,8 @@ pub struct Endpoint {
     ability: Ability,
     /// Whether the host says what a call cost only when it is asked.
     ask_cost: bool,
+    /// Whether it was told that the host names costs that cannot be.
+    told_cost: AtomicBool,
 }
 
 /// A try that brought no reply.
@@ -124,6 +131,7 @@ impl Endpoint {
             ability: Ability::new(rungs),
             url: settings.url()?,
             ask_cost: settings.asks_cost(),
+            told_cost: AtomicBool::new(false),
             name,
             api,
             client,
@@ -163,6 +171,18 @@ impl Endpoint {
         Usage { input_tokens, output_tokens, cost, ..Usage::default() }
     }
 
+    /// What a try used that says it used `used`, and could use `most`.
+    fn used(&self, used: Option<Used>, most: Usage) -> Usage {
+        let Some(used) = used else { return most };
+        if let Some(cost) = used.odd_cost(&most)
+            && !self.told_cost.swap(true, Ordering::Relaxed)
+        {
+            self.flow
+                .note(|name| format!("`{name}` says that a call cost ${cost:e}, which cannot be: such calls count by the list"));
+        }
+        used.at(self.settings.price.as_ref(), &most)
+    }
+
     /// Sends once; the reply's usage and attempts are those of this try.
     async fn once(&self, request: &ChatRequest, body: String, shown: &Shown) -> Result<ChatReply, Miss> {
         let most = self.most(&body, request);
@@ -187,13 +207,12 @@ impl Endpoint {
             Err(Unreadable { why, usage }) => {
                 // A page is no model's, and nobody pays for it.
                 let page = text.trim_start().starts_with('<');
-                let usage =
-                    usage.map_or(if page { Usage::default() } else { most }, |used| used.at(self.settings.price.as_ref()));
+                let usage = if page { Usage::default() } else { self.used(usage, most) };
                 return Err(unreadable(why, usage));
             }
         };
-        let usage = read.used.map_or(most, |used| used.at(self.settings.price.as_ref()));
-        let reply = read.into_reply(request, usage, 1).map_err(|why| unreadable(why, usage))?;
+        let usage = self.used(read.used, most);
+        let reply = read.into_reply(request, self.api.encoding(), usage, 1).map_err(|why| unreadable(why, usage))?;
         Ok(shown.restore(reply))
     }
 
@@ -205,12 +224,16 @@ impl Endpoint {
             }
             bytes.extend_from_slice(&chunk);
         }
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        // A provider that echoes the key in its complaint must not bring it into outcomes and logs.
-        Ok(match &self.settings.key {
-            Some(Secret(key)) if key.len() > 5 => text.replace(key.as_str(), "[key]"),
-            _ => text,
-        })
+        let strict = response.status().is_success();
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(self.without_key(text)),
+            Err(e) if strict => {
+                let raw = Some(self.without_key(String::from_utf8_lossy(e.as_bytes()).into_owned()));
+                let detail = "reply has bytes that are no UTF-8";
+                Err(Miss { raw, ..Miss::failed(ChatErrorKind::Provider, detail, false, None) })
+            }
+            Err(e) => Ok(self.without_key(String::from_utf8_lossy(e.as_bytes()).into_owned())),
+        }
     }
 
     /// A good reply that cannot be read. A provider may be in trouble; one that says nothing else is none.
@@ -344,15 +367,28 @@ impl Endpoint {
         serde_json::from_str(&self.body(request, self.ability.plan(request), &shown)).map_err(|e| e.to_string())
     }
 
-    /// The reply in a body that was received elsewhere.
-    pub(super) fn received(&self, request: &ChatRequest, body: &str) -> Result<ChatReply, String> {
-        let shown = Shown::of(&request.tools, self.settings.tool_schema)?;
-        let told = |why: Fault| match why {
-            Fault::Failed(detail) | Fault::NoCompletion(detail) | Fault::Calls(detail) => detail,
-        };
-        let read = self.api.reply(body).map_err(|unreadable| told(unreadable.why))?;
-        let usage = read.used.map(|used| used.at(self.settings.price.as_ref())).unwrap_or_default();
-        Ok(shown.restore(read.into_reply(request, usage, 1).map_err(told)?))
+    /// The reply in a body that was received elsewhere, or why it is none and what it used nevertheless. All that is used
+    /// is told at the price of a batch.
+    pub(super) fn received(&self, request: &ChatRequest, body: &str) -> Result<ChatReply, (Fault, Usage)> {
+        let most = self.unsent_most(request);
+        let at_share = |usage: Usage| Usage { cost: usage.cost * self.batch_share(), ..usage };
+        let usage = |used| at_share(self.used(used, most));
+        let shown = Shown::of(&request.tools, self.settings.tool_schema).map_err(|why| (Fault::Calls(why), at_share(most)))?;
+        let read = self.api.reply(body).map_err(|unreadable| (unreadable.why, usage(unreadable.usage)))?;
+        let usage = usage(read.used);
+        let reply = read.into_reply(request, self.api.encoding(), usage, 1).map_err(|why| (why, usage))?;
+        Ok(shown.restore(reply))
+    }
+
+    /// What a request that is not sent here may use at most, at the list's price.
+    fn unsent_most(&self, request: &ChatRequest) -> Usage {
+        self.unsent(request).map_or_else(|_| Usage::default(), |body| self.most(&body.to_string(), request))
+    }
+
+    /// What a request of a batch may use at most, at the price of a batch.
+    pub fn batch_most(&self, request: &ChatRequest) -> Usage {
+        let most = self.unsent_most(request);
+        Usage { cost: most.cost * self.batch_share(), ..most }
     }
 
     /// The share of the price that a call of a batch costs.
@@ -368,14 +404,25 @@ impl Endpoint {
         &self.name
     }
 
-    /// Up to and with the version, without a slash at its end.
-    pub(super) fn root(&self) -> &str {
-        let url = self.url.as_str();
-        url.strip_suffix(self.api.path()).unwrap_or(url).trim_end_matches('/')
+    /// The address of `path`, which stands beside the one for chats.
+    pub(super) fn beside(&self, path: &str) -> reqwest::Url {
+        let mut url = self.url.clone();
+        let root = url.path().strip_suffix(self.api.path()).unwrap_or("/").to_owned();
+        url.set_path(&format!("{root}{path}"));
+        url
     }
 
+    /// A text of the provider's without the key, should it say it back: it must not come into outcomes and logs.
+    pub(super) fn without_key(&self, text: String) -> String {
+        match self.key().filter(|key| text.contains(key.0.as_str())) {
+            Some(Secret(key)) => text.replace(key.as_str(), KEY_WAS),
+            None => text,
+        }
+    }
+
+    /// The key, where it is long enough to be one.
     pub(super) fn key(&self) -> Option<&Secret> {
-        self.settings.key.as_ref()
+        self.settings.key.as_ref().filter(|Secret(key)| key.len() > 5)
     }
 
     /// Sends what goes with every request: the key and the like.

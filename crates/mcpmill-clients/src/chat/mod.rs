@@ -7,6 +7,7 @@ mod batches;
 mod endpoint;
 mod flow;
 mod pause;
+mod raw;
 mod settings;
 mod shown;
 mod wire;

@@ -99,13 +99,15 @@ impl EndpointSettings {
 
     /// Where requests go.
     pub(super) fn url(&self) -> Result<Url, EndpointError> {
-        let parsed = |text: &str| Url::parse(text).map_err(|e| self.error(e.to_string()));
-        let mut base = self.base_url.trim_end_matches('/').to_owned();
-        if self.api() == Api::Anthropic && parsed(&base)?.path() == "/" {
+        let mut url = Url::parse(self.base_url.trim()).map_err(|e| self.error(e.to_string()))?;
+        let mut path = url.path().trim_end_matches('/').to_owned();
+        if self.api() == Api::Anthropic && path.is_empty() {
             // Its own documentation names the host alone.
-            base.push_str("/v1");
+            path.push_str("/v1");
         }
-        let url = parsed(&format!("{base}/{}", self.api().path()))?;
+        // What the address asks for stays behind the path.
+        url.set_path(&format!("{path}/{}", self.api().path()));
+        url.set_fragment(None);
         if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() {
             return Err(self.error("want an http or https URL without user name".into()));
         }

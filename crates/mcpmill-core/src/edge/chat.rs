@@ -8,7 +8,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
-    account::Charge,
+    account::{Charge, Reached},
     edge::{Class, Exchange, ExchangeError, ExchangeKind, Paid, Recorder},
     record::{Message, ToolCall, Usage},
     reply::Repair,
@@ -209,8 +209,21 @@ pub struct RecordedChat {
     put_off: Option<Arc<PutOff>>,
 }
 
-/// Takes a question, by the key of its exchange, to be answered later, and says where it is now or why it cannot be taken.
-pub type PutOff = dyn Fn(&str, &ChatRequest) -> Result<String, String> + Send + Sync;
+/// Takes a question, by the key of its exchange, to be answered later, and says where it is now. What is new it takes only
+/// when what that may use at most can be set aside.
+pub type PutOff = dyn Fn(&str, &ChatRequest, SetAside<'_>) -> Result<String, NotPutOff> + Send + Sync;
+
+/// Sets aside what a question may use at most.
+pub type SetAside<'a> = &'a dyn Fn(Usage) -> Result<(), Reached>;
+
+/// Why a question cannot be put off.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotPutOff {
+    /// The run may use no more.
+    Budget(Reached),
+    /// It cannot be written down.
+    Failed(String),
+}
 
 impl RecordedChat {
     /// Records `model` with `recorder`.
@@ -258,10 +271,14 @@ impl RecordedChat {
             let stored = self.recorder.stored(ExchangeKind::Chat, &question, self.model(), settled).await;
             return match stored.map_err(|e| fail(ChatErrorKind::Internal, e.to_string()))? {
                 Some(reply) => self.told(reply, false),
-                None => match put_off(&Exchange::key(ExchangeKind::Chat, &question), request) {
-                    Ok(place) => Err(fail(ChatErrorKind::Pending, place)),
-                    Err(why) => Err(fail(ChatErrorKind::Internal, why)),
-                },
+                None => {
+                    let set_aside = |at_most| self.recorder.set_aside(at_most);
+                    match put_off(&Exchange::key(ExchangeKind::Chat, &question), request, &set_aside) {
+                        Ok(place) => Err(fail(ChatErrorKind::Pending, place)),
+                        Err(NotPutOff::Budget(reached)) => Err(fail(ChatErrorKind::BudgetReached, reached.to_string())),
+                        Err(NotPutOff::Failed(why)) => Err(fail(ChatErrorKind::Internal, why)),
+                    }
+                }
             };
         }
         let live = || async {

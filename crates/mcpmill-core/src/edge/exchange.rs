@@ -221,6 +221,14 @@ impl Recorder {
         self.store.cut_off().await
     }
 
+    /// Counts what a question that is put off may use at most, so that the answer finds its money.
+    ///
+    /// # Errors
+    /// The budget does not allow for it.
+    pub fn set_aside(&self, at_most: Usage) -> Result<(), Reached> {
+        self.budget.as_ref().map_or(Ok(()), |budget| budget.set_aside(at_most))
+    }
+
     /// What the run has used so far, by account.
     ///
     /// # Errors

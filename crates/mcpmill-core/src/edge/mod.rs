@@ -9,7 +9,8 @@ mod mcp;
 mod process;
 
 pub use chat::{
-    ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish, Format, PutOff, RecordedChat, Refusal, Replied, ToolSpec,
+    ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish, Format, NotPutOff, PutOff, RecordedChat, Refusal,
+    Replied, SetAside, ToolSpec,
 };
 pub use embed::{EmbedError, Embedder, RecordedEmbedder, cosine};
 pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Paid, Recorded, Recorder, StoreError, Stored};

@@ -9,9 +9,12 @@ use std::{
 };
 
 use mcpmill_clients::chat::{BatchShape, Endpoint};
-use mcpmill_core::edge::{ChatModel, ChatRequest, PutOff};
+use mcpmill_core::{
+    edge::{ChatModel, ChatRequest, NotPutOff, PutOff, SetAside},
+    record::Usage,
+};
 
-use super::sidecar::{Known, Waiting, folder, questions};
+use super::sidecar::{Kept, Known, Waiting, folder, questions};
 
 /// Ends the name of a file that is not whole yet.
 const PART: &str = "part";
@@ -110,7 +113,19 @@ impl Desk {
     /// What takes the questions to `endpoint`.
     pub fn of(self: &Arc<Self>, endpoint: Arc<Endpoint>) -> Arc<PutOff> {
         let desk = Arc::clone(self);
-        Arc::new(move |key: &str, request: &ChatRequest| desk.take(&endpoint, key, request))
+        Arc::new(move |key: &str, request: &ChatRequest, set_aside: SetAside<'_>| desk.take(&endpoint, key, request, set_aside))
+    }
+
+    /// What the questions that earlier processes wrote may still use at most; those that `answered` knows by their key
+    /// are no more.
+    pub fn outstanding<E>(&self, answered: impl Fn(&str) -> Result<bool, E>) -> Result<Usage, E> {
+        let mut all = Usage::default();
+        for (key, kept) in &self.state().known.waiting {
+            if kept.at_most != Usage::default() && !answered(key)? {
+                all += kept.at_most;
+            }
+        }
+        Ok(all)
     }
 
     /// Begins with a stage.
@@ -140,11 +155,15 @@ impl Desk {
         Ok(PutOffs { files: std::mem::take(&mut state.asked), round })
     }
 
-    fn take(&self, endpoint: &Endpoint, key: &str, request: &ChatRequest) -> Result<String, String> {
+    fn take(&self, endpoint: &Endpoint, key: &str, request: &ChatRequest, set_aside: SetAside<'_>) -> Result<String, NotPutOff> {
         let mut state = self.state();
         let file = match state.known.waiting.get(key) {
-            Some(file) => file.clone(),
-            None => self.write(&mut state, endpoint, key, request)?,
+            Some(kept) => kept.file.clone(),
+            None => {
+                let at_most = endpoint.batch_most(request);
+                set_aside(at_most).map_err(NotPutOff::Budget)?;
+                self.write(&mut state, endpoint, (key, request), at_most).map_err(NotPutOff::Failed)?
+            }
         };
         if state.seen.insert(key.to_owned()) {
             *state.asked.entry(file.clone()).or_default() += 1;
@@ -152,7 +171,13 @@ impl Desk {
         Ok(format!("its question is in `{file}`"))
     }
 
-    fn write(&self, state: &mut State, endpoint: &Endpoint, key: &str, request: &ChatRequest) -> Result<String, String> {
+    fn write(
+        &self,
+        state: &mut State,
+        endpoint: &Endpoint,
+        (key, request): (&str, &ChatRequest),
+        at_most: Usage,
+    ) -> Result<String, String> {
         let line = endpoint.batch_line(request, key).map_err(|e| e.to_string())?;
         let line = format!("{line}\n");
         let disk = |e: io::Error| format!("failed to write a batch below `{}`: {e}", self.folder.display());
@@ -173,11 +198,12 @@ impl Desk {
             model: model.to_owned(),
             file: output.shown.clone(),
             round: state.round + 1,
+            at_most,
             request: request.clone(),
         };
         output.add(&line, &waiting).map_err(disk)?;
         let file = output.shown.clone();
-        state.known.waiting.insert(key.to_owned(), file.clone());
+        state.known.waiting.insert(key.to_owned(), Kept { file: file.clone(), at_most });
         Ok(file)
     }
 
@@ -236,7 +262,11 @@ mod tests {
     use std::time::Duration;
 
     use mcpmill_clients::chat::{EndpointSettings, Sampling};
-    use mcpmill_core::{edge::Format, record::Message};
+    use mcpmill_core::{
+        account::{Budget, Cap, Caps, Price},
+        edge::Format,
+        record::Message,
+    };
     use serde_json::{Map, Value};
 
     use super::{
@@ -256,7 +286,7 @@ mod tests {
             retries: 0,
             timeout: Duration::from_secs(1),
             give_up_after: Duration::from_secs(1),
-            price: None,
+            price: Some(Price { input: 1.0, output: 1.0, ..Price::default() }),
             sampling: Sampling::default(),
             extra: Map::new(),
             tool_schema: None,
@@ -294,7 +324,7 @@ mod tests {
             let (a, b) = (desk.of(endpoint("a")), desk.of(endpoint("b")));
             for key in keys {
                 let put_off = if key.starts_with('a') { &a } else { &b };
-                assert!(put_off(key, &request(key)).unwrap().contains("3-generate-"));
+                assert!(put_off(key, &request(key), &|_| Ok(())).unwrap().contains("3-generate-"));
             }
             desk.finish().unwrap()
         };
@@ -306,7 +336,7 @@ mod tests {
         let again = ask(&["a1", "b1"]);
         assert_eq!((again.round, again.files.len()), (1, 2), "nothing new is written");
         let mut returns = Returns::read(&run.join("batch")).unwrap();
-        assert!(returns.note("a1", "expired", "line").unwrap() && !returns.note("a1", "expired", "line").unwrap());
+        assert!(returns.note("a1", 1, "expired", "line").unwrap() && !returns.note("a1", 1, "expired", "line").unwrap());
         let third = ask(&["a1", "a2", "a3"]);
         assert_eq!((third.round, third.files.len()), (2, 2));
         assert_eq!(keys(&run.join("batch/3-generate-3.jsonl")), ["a1", "a3"]);
@@ -322,14 +352,43 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let desk = Arc::new(Desk::open(run.path(), Target::Run).unwrap());
         desk.begin("4-filter");
-        desk.of(endpoint("a"))("a1", &request("q")).unwrap();
+        desk.of(endpoint("a"))("a1", &request("q"), &|_| Ok(())).unwrap();
         drop(desk);
         let desk = Arc::new(Desk::open(run.path(), Target::Run).unwrap());
         assert_eq!(fs::read_dir(run.path().join("batch")).unwrap().count(), 0);
         desk.begin("4-filter");
-        desk.of(endpoint("a"))("a1", &request("q")).unwrap();
+        desk.of(endpoint("a"))("a1", &request("q"), &|_| Ok(())).unwrap();
         assert_eq!(desk.finish().unwrap().round, 1);
         assert_eq!(keys(&run.path().join("batch/4-filter-1.jsonl")), ["a1"]);
+    }
+
+    #[test]
+    fn no_more_is_put_off_than_the_budget_allows() {
+        let run = tempfile::tempdir().unwrap();
+        let one = endpoint("a").batch_most(&request("a1"));
+        assert!(one.cost > 0.0);
+        let open = || Arc::new(Desk::open(run.path(), Target::Run).unwrap());
+        let budget = |used| Budget::new(Caps { cost: Some(one.cost * 2.5), ..Caps::default() }, used);
+        let ask = |desk: &Arc<Desk>, budget: &Budget, key: &str| {
+            desk.begin("3-generate");
+            desk.of(endpoint("a"))(key, &request(key), &|at_most| budget.set_aside(at_most))
+        };
+        let (desk, first) = (open(), budget(Usage::default()));
+        for key in ["a1", "a2", "a1"] {
+            ask(&desk, &first, key).unwrap();
+        }
+        assert!(matches!(ask(&desk, &first, "a3"), Err(NotPutOff::Budget(reached)) if matches!(reached.0, Cap::Cost { .. })));
+        ask(&desk, &first, "a2").unwrap();
+        desk.finish().unwrap();
+        assert_eq!(keys(&run.path().join("batch/3-generate-1.jsonl")), ["a1", "a2"]);
+
+        // A later process counts what still waits, and what was answered no more.
+        let outstanding = |answered: &str| open().outstanding(|key| Ok::<_, ()>(key == answered)).unwrap();
+        assert!((outstanding("").cost - one.cost * 2.0).abs() < 1e-12 && (outstanding("a1").cost - one.cost).abs() < 1e-12);
+        let (desk, later) = (open(), budget(outstanding("")));
+        ask(&desk, &later, "a1").unwrap();
+        assert!(ask(&desk, &later, "a3").is_err());
+        ask(&desk, &budget(outstanding("a1")), "a3").unwrap();
     }
 
     #[test]
@@ -339,7 +398,7 @@ mod tests {
         for expected in ["mine.jsonl", "mine-2.jsonl"] {
             let desk = Arc::new(Desk::open(&place.path().join("run").join(expected), Target::File(file.clone())).unwrap());
             desk.begin("3-generate");
-            desk.of(endpoint("a"))("a1", &request("q")).unwrap();
+            desk.of(endpoint("a"))("a1", &request("q"), &|_| Ok(())).unwrap();
             desk.finish().unwrap();
             assert_eq!(keys(&place.path().join(expected)), ["a1"]);
         }

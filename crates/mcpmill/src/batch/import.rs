@@ -10,17 +10,17 @@ use std::{
 use mcpmill_clients::chat::{BatchAnswer, BatchTold, Endpoint};
 use mcpmill_core::{
     account::Charge,
-    edge::{ChatReply, Exchange, ExchangeKind, Exchanges, Finish, RecordedChat, Refusal},
+    edge::{ChatError, ChatErrorKind, ChatReply, Exchange, ExchangeKind, Exchanges, Finish, RecordedChat, Refusal},
     record::Usage,
 };
-use mcpmill_store::exchanges::SqliteExchanges;
+use mcpmill_store::{exchanges::SqliteExchanges, run_dir::run_info};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::sidecar::{Index, Returns, Waiting, folder};
+use super::sidecar::{Index, REFUSED, Returns, Waiting, folder};
 use crate::{
-    config::Config,
-    edges::endpoint_named,
+    config::{Config, Model},
+    edges::{endpoint_named, secrets, set},
     error::{Exit, Failure},
     prices::Prices,
 };
@@ -29,6 +29,12 @@ use crate::{
 const LONGEST: u64 = 64 << 20;
 /// Names and complaints that are told in full; the rest is counted.
 const TOLD: usize = 5;
+/// Words for errors that are counted apart; the rest is `other`.
+const MOST_WORDS: usize = 20;
+/// A question that was refused so often is not asked again.
+const MOST_REFUSALS: u64 = 3;
+/// A value shorter than this is no key.
+const SHORTEST_KEY: usize = 6;
 
 /// What an import did.
 #[derive(Debug, Default, Serialize)]
@@ -39,6 +45,8 @@ pub struct Imported {
     pub present: u64,
     /// Questions that came back without an answer, by what was said of them; they are written again.
     pub errors: BTreeMap<String, u64>,
+    /// Answers that are refusals, and stay: the question was refused too often, or the model's answer cannot be read.
+    pub refused: u64,
     /// Answers to what no run has asked.
     pub unknown: u64,
     /// The names of some of them.
@@ -58,6 +66,9 @@ impl Imported {
         if !self.errors.is_empty() {
             let errors: Vec<String> = self.errors.iter().map(|(word, count)| format!("{count} {word}")).collect();
             parts.push(format!("without an answer: {}; these are asked again when the run goes on", errors.join(", ")));
+        }
+        if self.refused > 0 {
+            parts.push(format!("{} of the answers are refusals for good; these are not asked again", self.refused));
         }
         if self.unknown > 0 {
             parts.push(format!(
@@ -87,9 +98,10 @@ fn listed(some: &[String], of: u64) -> String {
 /// A file cannot be read, the store cannot be written, or no model of the settings is the one that was asked. What was
 /// taken in before stays.
 pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Result<Imported, Failure> {
+    let secrets = keys_of(config)?;
     let mut keys = HashSet::new();
     for file in files {
-        let mut answers = Answers::open(file)?;
+        let mut answers = Answers::open(file, &secrets)?;
         while let Some((_, answer)) = answers.next()? {
             keys.extend(answer.ok().map(|answer| answer.custom_id));
         }
@@ -98,7 +110,7 @@ pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Resu
         .map_err(|e| Failure::environment(format!("failed to look for questions in `{}`: {e}", config.runs_dir.display())))?;
     let mut taking = Taking { config, prices, index, runs: HashMap::new(), endpoints: HashMap::new(), done: Imported::default() };
     for file in files {
-        let mut answers = Answers::open(file)?;
+        let mut answers = Answers::open(file, &secrets)?;
         while let Some((line, answer)) = answers.next()? {
             match answer {
                 Ok(answer) => taking.take(&line, answer).await?,
@@ -109,6 +121,20 @@ pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Resu
     Ok(taking.done)
 }
 
+/// The keys of the settings that the environment holds. A provider may say one back, and a file that was made elsewhere is
+/// no cleaner.
+fn keys_of(config: &Config) -> Result<Vec<String>, Failure> {
+    let variables = config.models.values().filter_map(|model| match model {
+        Model::Endpoint(endpoint) => Some(endpoint.api_key_env.as_str()),
+        Model::Local(_) => None,
+    });
+    let mut keys: Vec<String> = variables.filter_map(set).chain(secrets(config)?.into_values()).collect();
+    keys.retain(|key| key.len() >= SHORTEST_KEY);
+    // A key that holds another goes first.
+    keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
+    Ok(keys)
+}
+
 /// A line, and the answer it is or why it is none.
 type Line = (String, Result<BatchAnswer, String>);
 
@@ -116,12 +142,14 @@ type Line = (String, Result<BatchAnswer, String>);
 struct Answers<'a> {
     path: &'a Path,
     reader: BufReader<File>,
+    /// What is taken out of every line.
+    secrets: &'a [String],
 }
 
 impl<'a> Answers<'a> {
-    fn open(path: &'a Path) -> Result<Self, Failure> {
+    fn open(path: &'a Path, secrets: &'a [String]) -> Result<Self, Failure> {
         let file = File::open(path).map_err(|e| unread(path, &e))?;
-        Ok(Self { path, reader: BufReader::with_capacity(1 << 16, file) })
+        Ok(Self { path, reader: BufReader::with_capacity(1 << 16, file), secrets })
     }
 
     /// The next line that is not empty, and what it says.
@@ -132,10 +160,14 @@ impl<'a> Answers<'a> {
             if read.map_err(|e| unread(self.path, &e))? == 0 {
                 return Ok(None);
             }
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim().trim_start_matches('\u{feff}');
+            let Ok(text) = std::str::from_utf8(&line) else {
+                return Ok(Some((String::new(), Err("it has bytes that are no UTF-8".into()))));
+            };
+            let text = text.trim_start_matches('\u{feff}').trim();
             if !text.is_empty() {
-                return Ok(Some((text.to_owned(), BatchAnswer::read(text))));
+                let clean = self.secrets.iter().fold(text.to_owned(), |text, key| text.replace(key.as_str(), "[key]"));
+                let answer = BatchAnswer::read(&clean);
+                return Ok(Some((clean, answer)));
             }
         }
     }
@@ -143,6 +175,21 @@ impl<'a> Answers<'a> {
 
 fn unread(file: &Path, e: &io::Error) -> Failure {
     Failure::environment(format!("failed to read `{}`: {e}", file.display())).hint("`batch import` names files of answers")
+}
+
+/// What an answer is worth.
+enum Judged {
+    /// The reply, as the store keeps it.
+    Reply(Value),
+    /// The model refused, or what it said cannot be read.
+    Refused(ChatError),
+    /// None: the question is asked again.
+    Returned(String),
+}
+
+/// Whether a refusal stays: what a model said is said, and a request that was refused `before` is not asked for ever.
+fn is_for_good(why: &ChatError, before: u64) -> bool {
+    why.kind == ChatErrorKind::Malformed || before + 1 >= MOST_REFUSALS
 }
 
 struct Taking<'a> {
@@ -181,24 +228,35 @@ impl Taking<'_> {
                 self.done.unreadable += 1;
                 continue;
             }
-            let there = self.runs[&run].0.get(&custom_id).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
-            if there.is_some_and(|stored| stored.own) {
+            let (judged, usage) = self.judge(&waiting, &told)?;
+            // Two runs that ask the same share one answer, which was paid for once.
+            let usage = if std::mem::replace(&mut paid, true) { Usage::default() } else { usage };
+            let (store, returns) = &self.runs[&run];
+            let there = store.get(&custom_id).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+            let own = there.filter(|stored| stored.own).map(|stored| stored.exchange.reply);
+            // A good answer is better than the refusal that is there.
+            let better = |there: &Value| matches!(judged, Judged::Reply(_)) && there.get("refused").is_some();
+            if own.is_some_and(|there| !better(&there)) {
                 self.done.present += 1;
-            } else if let BatchTold::Failed(why) = &told {
-                self.came_back(&run, &custom_id, why, line)?;
-            } else {
-                let (reply, usage) = self.read(&waiting, &told)?;
-                // Two runs that ask the same share one answer, which was paid for once.
-                let usage = if paid { Usage::default() } else { usage };
-                paid = true;
-                self.put(
-                    &run,
-                    &waiting.model,
-                    Exchange { key: custom_id.clone(), kind: ExchangeKind::Chat, request: question, reply },
-                    usage,
-                )
-                .await?;
+                continue;
             }
+            let reply = match judged {
+                Judged::Reply(reply) => reply,
+                Judged::Refused(why) if is_for_good(&why, returns.refusals(&custom_id)) => {
+                    self.done.refused += 1;
+                    serde_json::to_value(Refusal { refused: why }).map_err(|e| Failure::new(Exit::Unexpected, e.to_string()))?
+                }
+                Judged::Refused(why) => {
+                    self.came_back(&run, &waiting, (&format!("{REFUSED}: {}", why.detail), line), usage).await?;
+                    continue;
+                }
+                Judged::Returned(why) => {
+                    self.came_back(&run, &waiting, (&why, line), usage).await?;
+                    continue;
+                }
+            };
+            let exchange = Exchange { key: custom_id.clone(), kind: ExchangeKind::Chat, request: question, reply };
+            self.put(&run, &waiting.model, exchange, usage).await?;
         }
         Ok(())
     }
@@ -211,23 +269,36 @@ impl Taking<'_> {
         Ok(())
     }
 
-    fn came_back(&mut self, run: &Path, key: &str, why: &str, line: &str) -> Result<(), Failure> {
-        let Some((_, returns)) = self.runs.get_mut(run) else { return Ok(()) };
-        let new =
-            returns.note(key, why, line).map_err(|e| Failure::environment(format!("failed to note what came back: {e}")))?;
-        if new {
-            *self.done.errors.entry(mcpmill_core::text::shown(why, 60)).or_default() += 1;
-        } else {
+    /// Notes that a question came back without an answer, and what that used.
+    async fn came_back(&mut self, run: &Path, waiting: &Waiting, (why, line): (&str, &str), usage: Usage) -> Result<(), Failure> {
+        let Some((store, returns)) = self.runs.get_mut(run) else { return Ok(()) };
+        let new = returns
+            .note(&waiting.key, waiting.round, why, line)
+            .map_err(|e| Failure::environment(format!("failed to note what came back: {e}")))?;
+        if !new {
             self.done.present += 1;
+            return Ok(());
         }
+        if usage != Usage::default() {
+            let charge = Charge { account: &waiting.model, usage, attempts: 1 };
+            store.abandon(&waiting.key, &charge).await.map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+            self.done.usage += usage;
+        }
+        let errors = &mut self.done.errors;
+        let word = mcpmill_core::text::shown(why, 60);
+        let word = if errors.len() < MOST_WORDS || errors.contains_key(&word) { word } else { "other".into() };
+        *errors.entry(word).or_default() += 1;
         Ok(())
     }
 
     /// The store as the run of this folder sees it.
     fn open(&mut self, run: &Path) -> Result<(), Failure> {
         if !self.runs.contains_key(run) {
-            let id = run.file_name().unwrap_or_default().to_string_lossy();
-            let store = SqliteExchanges::open(&self.config.exchange_store, &id)
+            let unread = |e| Failure::from_error(Exit::Environment, &e);
+            let Some(info) = run_info(run).map_err(unread)? else {
+                return Err(Failure::environment(format!("the run `{}` is gone", run.display())));
+            };
+            let store = SqliteExchanges::open(&self.config.exchange_store, info.store_id())
                 .map_err(|e| Failure::from_error(Exit::Environment, &e).maybe_hint(e.hint()))?;
             let returns =
                 Returns::read(&folder(run)).map_err(|e| Failure::environment(format!("failed to read what came back: {e}")))?;
@@ -236,32 +307,37 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// What the store keeps for an answer, and what it used.
-    fn read(&mut self, waiting: &Waiting, told: &BatchTold) -> Result<(Value, Usage), Failure> {
-        let refused = |refused| (serde_json::to_value(Refusal { refused }), Usage::default());
-        let (value, usage) = match told {
-            BatchTold::Content(content) => {
-                let usage = Usage::default();
-                let content = content.clone();
-                let reply =
-                    ChatReply { content, tool_calls: Vec::new(), finish: Finish::Stop, usage, attempts: 1, repairs: Vec::new() };
-                (serde_json::to_value(reply), usage)
+    /// What an answer is worth, and what it used.
+    fn judge(&mut self, waiting: &Waiting, told: &BatchTold) -> Result<(Judged, Usage), Failure> {
+        let free = |judged| Ok((judged, Usage::default()));
+        let reply = match told {
+            BatchTold::Failed(why) => return free(Judged::Returned(why.clone())),
+            BatchTold::Refused(why) => {
+                return free(Judged::Refused(self.endpoint(&waiting.model)?.batch_refusal(why.clone())));
             }
-            BatchTold::Body(body) => match self.endpoint(&waiting.model)?.batch_reply(&waiting.request, body) {
-                Ok(reply) => (serde_json::to_value(&reply), reply.usage),
-                Err(error) => {
-                    let (value, _) = refused(error.clone());
-                    (value, error.usage)
-                }
+            BatchTold::Content(content) => ChatReply {
+                content: content.clone(),
+                tool_calls: Vec::new(),
+                finish: Finish::Stop,
+                usage: Usage::default(),
+                attempts: 1,
+                repairs: Vec::new(),
             },
-            BatchTold::Refused(why) | BatchTold::Failed(why) => {
-                refused(self.endpoint(&waiting.model)?.batch_refusal(why.clone()))
-            }
+            BatchTold::Body(body) => match self.endpoint(&waiting.model)?.batch_reply(&waiting.request, body) {
+                Ok(reply) => reply,
+                Err(error) if error.is_final() => {
+                    let usage = error.usage;
+                    return Ok((Judged::Refused(error), usage));
+                }
+                Err(error) if error.kind == ChatErrorKind::Provider => {
+                    return Ok((Judged::Returned("an error in place of a reply".into()), error.usage));
+                }
+                Err(error) => return Ok((Judged::Returned("no reply of a model".into()), error.usage)),
+            },
         };
-        if value.as_ref().is_ok_and(|value| value.get("refused").is_some()) {
-            *self.done.errors.entry("refused for good".into()).or_default() += 1;
-        }
-        Ok((value.map_err(|e| Failure::new(Exit::Unexpected, e.to_string()))?, usage))
+        let usage = reply.usage;
+        let reply = serde_json::to_value(reply).map_err(|e| Failure::new(Exit::Unexpected, e.to_string()))?;
+        Ok((Judged::Reply(reply), usage))
     }
 
     fn endpoint(&mut self, model: &str) -> Result<&Endpoint, Failure> {

@@ -7,11 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mcpmill_core::{canonical::sha256_hex, edge::ChatRequest};
+use mcpmill_core::{canonical::sha256_hex, edge::ChatRequest, record::Usage};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Ends the name of a file of questions.
 const QUESTIONS: &str = ".requests.jsonl";
+/// Begins what is said of a question that was refused.
+pub(super) const REFUSED: &str = "refused";
 /// A line longer than this is none of ours.
 const LONGEST: u64 = 64 << 20;
 
@@ -26,6 +28,9 @@ pub(super) struct Waiting {
     pub(super) file: String,
     /// Counts up each time the stage puts questions off.
     pub(super) round: u32,
+    /// What it may use at most.
+    #[serde(default)]
+    pub(super) at_most: Usage,
     /// The question.
     pub(super) request: ChatRequest,
 }
@@ -35,7 +40,7 @@ pub(super) struct Waiting {
 struct Returned {
     key: String,
     why: String,
-    /// Hash of the line that said so: the same line says it once.
+    /// Hash of the round and of the line that said so: the same line says it once in each.
     line: String,
 }
 
@@ -124,6 +129,8 @@ fn ends_line(path: &Path) -> io::Result<bool> {
 pub(super) struct Returns {
     path: PathBuf,
     times: HashMap<String, u64>,
+    /// Those that were refused.
+    refused: HashMap<String, u64>,
     said: HashSet<String>,
 }
 
@@ -132,10 +139,22 @@ impl Returns {
         let mut returns = Self { path: folder.join("returned.jsonl"), ..Self::default() };
         let path = returns.path.clone();
         lines(&path, |_, returned: Returned| {
-            *returns.times.entry(returned.key).or_default() += 1;
+            returns.count(&returned.key, &returned.why);
             returns.said.insert(returned.line);
         })?;
         Ok(returns)
+    }
+
+    fn count(&mut self, key: &str, why: &str) {
+        *self.times.entry(key.to_owned()).or_default() += 1;
+        if why.starts_with(REFUSED) {
+            *self.refused.entry(key.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// How often a question came back refused.
+    pub(super) fn refusals(&self, key: &str) -> u64 {
+        self.refused.get(key).copied().unwrap_or_default()
     }
 
     /// How often a question came back.
@@ -143,13 +162,13 @@ impl Returns {
         self.times.get(key).copied().unwrap_or_default()
     }
 
-    /// Notes that `line` said so; false when it had said so before.
-    pub(super) fn note(&mut self, key: &str, why: &str, line: &str) -> io::Result<bool> {
-        let line = sha256_hex(line);
+    /// Notes that `line` said so of a question of this round; false when it had said so before.
+    pub(super) fn note(&mut self, key: &str, round: u32, why: &str, line: &str) -> io::Result<bool> {
+        let line = sha256_hex(format!("{round}\n{line}"));
         if !self.said.insert(line.clone()) {
             return Ok(false);
         }
-        *self.times.entry(key.to_owned()).or_default() += 1;
+        self.count(key, why);
         append(&self.path, &Returned { key: key.to_owned(), why: why.to_owned(), line })?;
         Ok(true)
     }
@@ -252,11 +271,17 @@ impl Index {
     }
 }
 
+/// Where a question waits, and what it may use at most.
+pub(super) struct Kept {
+    pub(super) file: String,
+    pub(super) at_most: Usage,
+}
+
 /// What a folder of batches holds when a run goes on.
 #[derive(Default)]
 pub(super) struct Known {
-    /// By key the file a question waits in.
-    pub(super) waiting: HashMap<String, String>,
+    /// By key the questions that wait.
+    pub(super) waiting: HashMap<String, Kept>,
     /// By stage the number of its last file and of its last round.
     pub(super) last: BTreeMap<String, (u32, u32)>,
 }
@@ -276,7 +301,7 @@ impl Known {
             lines(&path, |_, line: Waiting| {
                 last.1 = last.1.max(line.round);
                 *times.entry(line.key.clone()).or_default() += 1;
-                waiting.insert(line.key, line.file);
+                waiting.insert(line.key, Kept { file: line.file, at_most: line.at_most });
             })?;
         }
         known.waiting.retain(|key, _| times.get(key).copied().unwrap_or_default() > returns.times(key));

@@ -8,7 +8,7 @@ use std::{
 
 use mcpmill_core::{
     account::{Accounts, Budget, Caps},
-    edge::{Exchanges, Mode, Recorder},
+    edge::{Exchanges, Mode, Recorder, Stored},
     event::Event,
 };
 use mcpmill_pipeline::models::Role;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Line;
 use crate::{
+    batch::Desk,
     config::{self, Config},
     declarations::Declarations,
     edges::model_of,
@@ -35,7 +36,8 @@ pub struct Counts {
     pub accounts: Accounts,
 }
 
-/// A recorder that keeps to the budget, of which is gone what earlier invocations of the run used.
+/// A recorder that keeps to the budget, of which is gone what earlier invocations of the run used, and what the questions
+/// may use that they put off at `desk`.
 ///
 /// # Errors
 /// The budget is no such, or the store cannot be used.
@@ -43,9 +45,10 @@ pub(super) async fn recorder(
     config: &Config,
     declarations: &Declarations,
     store: Arc<dyn Exchanges>,
+    desk: Option<&Desk>,
 ) -> Result<Recorder, Failure> {
     let caps = caps(&config.budget)?;
-    let recorder = Recorder::new(store, config.mode);
+    let recorder = Recorder::new(Arc::clone(&store), config.mode);
     if config.mode == Mode::Replay {
         return Ok(recorder);
     }
@@ -54,7 +57,13 @@ pub(super) async fn recorder(
     }
     let fail = |e: mcpmill_core::edge::StoreError| Failure::from_error(Exit::Unexpected, &e);
     recorder.cut_off().await.map_err(fail)?;
-    let used = recorder.accounts().map_err(fail)?.usage();
+    let mut used = recorder.accounts().map_err(fail)?.usage();
+    if let Some(desk) = desk {
+        let serves =
+            |stored: Stored| stored.own || (config.mode == Mode::Reuse && stored.exchange.reply.get("refused").is_none());
+        let answered = |key: &str| Ok(store.get(key)?.is_some_and(serves));
+        used += desk.outstanding(answered).map_err(fail)?;
+    }
     Ok(recorder.with_budget(Budget::new(caps, used)))
 }
 

@@ -1,13 +1,13 @@
 //! Anthropic's Messages.
 
-use mcpmill_core::{
-    edge::Finish,
-    record::{Message, Usage},
-};
+use mcpmill_core::{edge::Finish, record::Message};
 use serde_json::{Value, json};
 
-use super::{Ask, FORCED_SAYS, Fault, Read, Unreadable, Used, WireCall, forced, messages, tokens};
-use crate::chat::ability::Binding;
+use super::{Api, Ask, FORCED_SAYS, Fault, Read, Unreadable, Used, WireCall, Written, forced, messages};
+use crate::chat::{
+    ability::Binding,
+    raw::{items, member},
+};
 
 pub(super) fn body(ask: &Ask<'_>) -> Value {
     let (request, sampling) = (ask.request, ask.sampling);
@@ -91,23 +91,26 @@ fn id(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
 
-pub(super) fn reply(mut body: Value) -> Result<Read, Unreadable> {
+/// The reply that `body` is, which was read from `text`.
+pub(super) fn reply(mut body: Value, text: &str) -> Result<Read, Unreadable> {
+    let used = |body: &Value, thinking| Used::read(body.get("usage")?, Api::Anthropic, thinking);
     if !body["error"].is_null() {
         let said: String = body["error"]["message"].as_str().unwrap_or_default().chars().take(200).collect();
-        return Err(Unreadable { why: Fault::Failed(format!("reply holds an error: {said}")), usage: None });
+        return Err(Unreadable { why: Fault::Failed(format!("reply holds an error: {said}")), usage: used(&body, 0.0) });
     }
     let Value::Array(blocks) = body.get_mut("content").map(Value::take).unwrap_or_default() else {
         let why = Fault::NoCompletion("reply is no message: it has no content blocks".into());
-        return Err(Unreadable { why, usage: body.get("usage").and_then(|usage| used(usage, 0.0)) });
+        return Err(Unreadable { why, usage: used(&body, 0.0) });
     };
     let (mut content, mut calls, mut thought) = (String::new(), Vec::new(), 0);
-    for mut block in blocks {
+    let texts = member(text, "content").map(items).unwrap_or_default();
+    for (place, block) in blocks.iter().enumerate() {
         match block["type"].as_str() {
             Some("text") => content.push_str(block["text"].as_str().unwrap_or_default()),
             Some("tool_use") => calls.push(WireCall {
                 id: block["id"].as_str().map(str::to_owned),
                 name: block["name"].as_str().unwrap_or_default().to_owned(),
-                arguments: block["input"].take(),
+                arguments: Written::of(texts.get(place).and_then(|text| member(text, "input"))),
             }),
             Some("thinking") => thought += block["thinking"].as_str().map_or(0, str::len),
             // Encrypted: of about this length.
@@ -120,32 +123,16 @@ pub(super) fn reply(mut body: Value) -> Result<Read, Unreadable> {
         Some("refusal") => Finish::Filtered,
         _ => Finish::Stop,
     };
-    let said = content.len() + calls.iter().map(|call| call.name.len() + call.arguments.to_string().len()).sum::<usize>();
+    let said = content.len() + calls.iter().map(|call| call.name.len() + call.arguments.text().len()).sum::<usize>();
     let share = thought as f64 / (thought + said).max(1) as f64;
-    Ok(Read { content, calls, finish, used: body.get("usage").and_then(|usage| used(usage, share)) })
-}
-
-/// Tokens of a reply. Input leaves out what came from a cache or went into one; of the output the share of `thinking`
-/// is known by its length only.
-fn used(usage: &Value, thinking: f64) -> Option<Used> {
-    usage.as_object()?;
-    let cached = tokens(&usage["cache_read_input_tokens"]);
-    let output = tokens(&usage["output_tokens"]);
-    let tokens = Usage {
-        input_tokens: tokens(&usage["input_tokens"]) + tokens(&usage["cache_creation_input_tokens"]) + cached,
-        output_tokens: output,
-        cached_tokens: cached,
-        reasoning_tokens: (output as f64 * thinking).round() as u64,
-        cost: 0.0,
-    };
-    Some(Used { tokens, cost: usage["cost"].as_f64().filter(|cost| *cost >= 0.0) })
+    Ok(Read { content, calls, finish, used: used(&body, share) })
 }
 
 #[cfg(test)]
 mod tests {
     use mcpmill_core::{
         edge::Format,
-        record::{FunctionCall, ToolCall},
+        record::{FunctionCall, ToolCall, Usage},
     };
 
     use super::*;
@@ -210,7 +197,7 @@ mod tests {
         let body = json!({"type":"message","content":blocks,"stop_reason":"tool_use","usage":usage});
         let read = Api::Anthropic.reply(&body.to_string()).unwrap();
         assert_eq!((read.content.as_str(), read.finish, read.calls.len()), ("bbcc", Finish::Stop, 1));
-        let usage = read.used.unwrap().at(None);
+        let usage = read.used.unwrap().at(None, &Usage::default());
         assert_eq!((usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens), (17, 5, 16, 8));
     }
 

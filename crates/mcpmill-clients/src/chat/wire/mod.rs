@@ -2,17 +2,19 @@
 
 mod anthropic;
 mod openai;
+mod used;
 
 use std::collections::BTreeSet;
 
 use mcpmill_core::{
-    account::Price,
     edge::{ChatReply, ChatRequest, Finish, Format},
-    record::{Message, ToolCall, Usage},
-    reply::{Encoding, Reading, Repair, arguments},
+    record::{FunctionCall, Message, ToolCall, Usage},
+    reply::{self, Encoding, Reading, Repair, arguments},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+pub(super) use used::Used;
 
 use super::ability::{Binding, Plan};
 use super::settings::Sampling;
@@ -63,6 +65,14 @@ impl Api {
         }
     }
 
+    /// How it writes the arguments of calls.
+    pub(super) fn encoding(self) -> Encoding {
+        match self {
+            Self::OpenAi => Encoding::Text,
+            Self::Anthropic => Encoding::Object,
+        }
+    }
+
     /// The request body.
     pub(super) fn body(self, ask: &Ask<'_>) -> Value {
         let mut body = match self {
@@ -80,8 +90,8 @@ impl Api {
         let fail = |why| Unreadable { why, usage: None };
         let value: Value = serde_json::from_str(body).map_err(|e| fail(Fault::NoCompletion(format!("reply is no JSON: {e}"))))?;
         match self {
-            Self::OpenAi => openai::reply(value),
-            Self::Anthropic => anthropic::reply(value),
+            Self::OpenAi => openai::reply(value, body),
+            Self::Anthropic => anthropic::reply(value, body),
         }
     }
 }
@@ -96,30 +106,52 @@ pub(super) struct Read {
     pub(super) used: Option<Used>,
 }
 
-/// What a reply says it used.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Used {
-    /// All but the cost.
-    tokens: Usage,
-    /// US dollars, where the provider names them.
-    cost: Option<f64>,
-}
-
-impl Used {
-    /// With the cost: the provider's own, else by price.
-    pub(super) fn at(self, price: Option<&Price>) -> Usage {
-        let cost = self.cost.or_else(|| Some(price?.of(&self.tokens))).unwrap_or_default();
-        Usage { cost, ..self.tokens }
-    }
-}
-
 /// A call as the model wrote it.
 #[derive(Debug, PartialEq)]
 pub(super) struct WireCall {
     pub(super) id: Option<String>,
     pub(super) name: String,
-    /// A JSON string by OpenAI's book, an object from others.
-    pub(super) arguments: Value,
+    pub(super) arguments: Written,
+}
+
+/// Arguments as the model wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Not at all, or as `null`.
+    Not,
+    /// In a string, of which this is the inside.
+    Said(String),
+    /// As JSON, of which this is the text: its numbers have all their digits.
+    Plain(String),
+}
+
+impl Written {
+    /// What `text`, which is JSON, says of arguments.
+    fn of(text: Option<&str>) -> Self {
+        match text {
+            None | Some("null") => Self::Not,
+            Some(text) => serde_json::from_str(text).map_or_else(|_| Self::Plain(text.to_owned()), Self::Said),
+        }
+    }
+
+    /// Their text.
+    fn text(&self) -> &str {
+        match self {
+            Self::Not => "null",
+            Self::Said(text) | Self::Plain(text) => text,
+        }
+    }
+
+    /// The object they are; `book` says how they are written by the book.
+    fn read(&self, book: Encoding) -> Result<Reading<Map<String, Value>>, String> {
+        let (value, told) = match self {
+            Self::Not => (Value::Null, book),
+            Self::Said(text) => (text.as_str().into(), book),
+            // Read as text, so that nothing of it is lost without a word.
+            Self::Plain(text) => (text.as_str().into(), Encoding::Text),
+        };
+        arguments(&value, told).map_err(|refused| refused.to_string())
+    }
 }
 
 /// A reply body that cannot be read, and what it used nevertheless, where it says so.
@@ -141,37 +173,64 @@ pub(super) enum Fault {
 }
 
 impl Read {
-    /// The reply to `request`. The call that stands for a bound format becomes content.
-    pub(super) fn into_reply(mut self, request: &ChatRequest, usage: Usage, attempts: u32) -> Result<ChatReply, Fault> {
-        let bound = matches!(request.format, Format::JsonSchema { .. }) && request.tools.is_empty();
-        if bound && !self.calls.is_empty() {
-            // As the model wrote it: what is wrong with it is for others to see.
-            self.content = match self.calls.swap_remove(0).arguments {
-                Value::String(text) => text,
-                other => other.to_string(),
-            };
+    /// The reply to `request`. The call that stands for a bound format becomes content. `book` says how the arguments of
+    /// calls are written by the book.
+    pub(super) fn into_reply(
+        mut self,
+        request: &ChatRequest,
+        book: Encoding,
+        usage: Usage,
+        attempts: u32,
+    ) -> Result<ChatReply, Fault> {
+        let mut repairs = BTreeSet::new();
+        if let Format::JsonSchema { name, .. } = &request.format
+            && request.tools.is_empty()
+            && !self.calls.is_empty()
+        {
+            self.content = self.forced(name, book, &mut repairs).map_err(Fault::Calls)?;
             self.calls.clear();
         }
-        let mut repairs = BTreeSet::new();
-        let calls = self.calls.into_iter().enumerate().map(|(index, call)| tool_call(index, call, &mut repairs));
+        let calls = self.calls.into_iter().enumerate().map(|(index, call)| tool_call(index, call, book, &mut repairs));
         let tool_calls = calls.collect::<Result<_, _>>().map_err(Fault::Calls)?;
         let repairs = repairs.into_iter().collect();
         Ok(ChatReply { content: self.content, tool_calls, finish: self.finish, usage, attempts, repairs })
     }
+
+    /// What the one call of the tool `name` says, as the model wrote it: what is wrong with it is for others to see.
+    fn forced(&self, name: &str, book: Encoding, repairs: &mut BTreeSet<Repair>) -> Result<String, String> {
+        if let Some(other) = self.calls.iter().find(|call| call.name != name) {
+            return Err(format!("the reply calls `{}` in place of `{name}`", mcpmill_core::text::shown(&other.name, 60)));
+        }
+        let said = self.calls.first().map_or(&Written::Not, |call| &call.arguments);
+        let value = said.read(book).ok().map(|read| read.value);
+        for other in self.calls.iter().skip(1).map(|call| &call.arguments) {
+            let same = other == said || (value.is_some() && other.read(book).ok().map(|read| read.value) == value);
+            if !same {
+                return Err(format!("the reply calls `{name}` more than once, and differently"));
+            }
+            repairs.insert(Repair::RepeatedObject);
+        }
+        if !self.content.trim().is_empty() {
+            repairs.insert(match reply::json(&self.content).map(|read| read.value) {
+                Ok(Value::Object(beside)) if Some(&beside) == value.as_ref() => Repair::RepeatedObject,
+                Ok(Value::Object(_)) => return Err(format!("the reply holds another object beside its call of `{name}`")),
+                _ => Repair::SurroundingProse,
+            });
+        }
+        if book == Encoding::Object && matches!(said, Written::Said(_)) {
+            repairs.insert(Repair::DoubleEncoding);
+        }
+        Ok(said.text().to_owned())
+    }
 }
 
-fn tool_call(index: usize, call: WireCall, repairs: &mut BTreeSet<Repair>) -> Result<ToolCall, String> {
+fn tool_call(index: usize, call: WireCall, book: Encoding, repairs: &mut BTreeSet<Repair>) -> Result<ToolCall, String> {
     let name = call.name;
-    let read = arguments(&call.arguments, Encoding::Text);
+    let read = call.arguments.read(book);
     let Reading { value: arguments, repairs: more } = read.map_err(|refused| format!("arguments of call `{name}`: {refused}"))?;
     repairs.extend(more);
     let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{index}"));
-    Ok(ToolCall::new(id, mcpmill_core::record::FunctionCall { name, arguments }))
-}
-
-/// Tokens of a number of a reply: none of a negative one, and never so many that sums overflow.
-fn tokens(value: &Value) -> u64 {
-    value.as_u64().or_else(|| value.as_f64().map(|n| n.max(0.0) as u64)).unwrap_or_default().min(1 << 40)
+    Ok(ToolCall::new(id, FunctionCall { name, arguments }))
 }
 
 /// The messages of a request, with what the plan tells in words.
@@ -248,28 +307,99 @@ pub(super) mod tests {
         }
     }
 
+    fn call(name: &str, arguments: Written) -> WireCall {
+        WireCall { id: None, name: name.into(), arguments }
+    }
+
+    fn told(
+        content: &str,
+        calls: Vec<WireCall>,
+        request: &ChatRequest,
+        book: Encoding,
+    ) -> Result<(ChatReply, Vec<Repair>), String> {
+        let read = Read { content: content.into(), calls, finish: Finish::Stop, used: None };
+        let reply = read.into_reply(request, book, Usage::default(), 1);
+        reply.map(|reply| (reply.clone(), reply.repairs)).map_err(|fault| format!("{fault:?}"))
+    }
+
+    fn said(text: &str) -> Written {
+        Written::Said(text.into())
+    }
+
+    fn plain(text: &str) -> Written {
+        Written::Plain(text.into())
+    }
+
     #[test]
     fn a_call_that_stands_for_a_format_becomes_content_as_it_was_written() {
-        for (arguments, content) in [(json!("{\"a\": 1"), "{\"a\": 1"), (json!({"a": "b"}), r#"{"a":"b"}"#)] {
-            let call = WireCall { id: None, name: "x".into(), arguments };
-            let read = Read { content: String::new(), calls: vec![call], finish: Finish::Stop, used: None };
-            let reply = read.into_reply(&bound(), Usage::default(), 1).unwrap();
+        use Repair::{DoubleEncoding, RepeatedObject, SurroundingProse};
+        let exact = plain(r#"{"a": 1e2}"#);
+        let (a, spaced) = (r#"{"a":"b"}"#, r#"{ "a": "b" }"#);
+        for (content, calls, book, kept, repairs) in [
+            ("", vec![said("{\"a\": 1")], Encoding::Text, "{\"a\": 1", vec![]),
+            ("", vec![exact.clone()], Encoding::Object, r#"{"a": 1e2}"#, vec![]),
+            ("", vec![exact.clone()], Encoding::Text, r#"{"a": 1e2}"#, vec![]),
+            ("", vec![said(a)], Encoding::Object, a, vec![DoubleEncoding]),
+            ("", vec![said(a), said(spaced)], Encoding::Text, a, vec![RepeatedObject]),
+            (" \n", vec![said(a)], Encoding::Text, a, vec![]),
+            ("I shall do that [now].", vec![said(a)], Encoding::Text, a, vec![SurroundingProse]),
+            (spaced, vec![said(a)], Encoding::Text, a, vec![RepeatedObject]),
+            ("", vec![Written::Not], Encoding::Text, "null", vec![]),
+        ] {
+            let calls = calls.into_iter().map(|written| call("x", written)).collect();
+            let (reply, named) = told(content, calls, &bound(), book).unwrap();
             assert!(reply.tool_calls.is_empty());
-            assert_eq!(reply.content, content);
+            assert_eq!((reply.content.as_str(), named), (kept, repairs), "{content}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_no_content() {
+        let a = || call("x", said(r#"{"a":"b"}"#));
+        for (content, calls) in [
+            ("", vec![a(), call("x", said(r#"{"a":"c"}"#))]),
+            ("", vec![call("y", said(r#"{"a":"b"}"#))]),
+            ("", vec![a(), call("y", said(r#"{"a":"b"}"#))]),
+            (r#"Or {"a":"c"}"#, vec![a()]),
+        ] {
+            let error = told(content, calls, &bound(), Encoding::Text).unwrap_err();
+            assert!(error.starts_with("Calls") && error.contains("`x`"), "{error}");
         }
     }
 
     #[test]
     fn calls_without_an_object_are_told() {
-        let call = WireCall { id: None, name: "t".into(), arguments: json!("run it") };
-        let read = Read { content: String::new(), calls: vec![call], finish: Finish::Stop, used: None };
-        let fault = read.into_reply(&request(Format::Text), Usage::default(), 1).unwrap_err();
-        assert!(matches!(fault, Fault::Calls(why) if why.contains("`t`")));
+        let error = told("", vec![call("t", said("run it"))], &request(Format::Text), Encoding::Text).unwrap_err();
+        assert!(error.starts_with("Calls") && error.contains("`t`"), "{error}");
     }
 
     #[test]
-    fn numbers_of_a_reply_are_bounded() {
-        assert_eq!((tokens(&json!(-3)), tokens(&json!(2.0)), tokens(&json!("x")), tokens(&Value::Null)), (0, 2, 0, 0));
-        assert_eq!(tokens(&json!(u64::MAX)), 1 << 40);
+    fn arguments_lose_nothing_without_a_word() {
+        let read = |body: &str, api: Api| {
+            let read = api.reply(body).unwrap();
+            read.into_reply(&request(Format::Text), api.encoding(), Usage::default(), 1)
+        };
+        let openai = |arguments: &str| {
+            let call = format!(r#"{{"function":{{"name":"t","arguments":{arguments}}}}}"#);
+            read(&format!(r#"{{"choices":[{{"message":{{"content":null,"tool_calls":[{call}]}}}}]}}"#), Api::OpenAi)
+        };
+        let anthropic = |input: &str| {
+            let block = format!(r#"{{"type":"tool_use","id":"c","name":"t","input":{input}}}"#);
+            read(&format!(r#"{{"content":[{{"type":"text","text":"hm"}},{block}]}}"#), Api::Anthropic)
+        };
+        for tell in [&openai as &dyn Fn(&str) -> Result<ChatReply, Fault>, &anthropic] {
+            for lossy in
+                [r#"{"n":18446744073709551616000001}"#, r#"{"n":0.12345678901234567890}"#, r#"{"n":1,"n":2}"#, "[1]", "7"]
+            {
+                assert!(matches!(tell(lossy), Err(Fault::Calls(_))), "{lossy}");
+            }
+            let reply = tell(r#"{"n":18446744073709551615,"f":-1.5e3}"#).unwrap();
+            assert_eq!(reply.tool_calls[0].function.arguments["n"], json!(u64::MAX));
+            assert!(reply.repairs.is_empty());
+            assert_eq!(tell("null").unwrap().repairs, [Repair::NoArguments]);
+        }
+        let text = r#""{\"n\":1}""#;
+        assert!(openai(text).unwrap().repairs.is_empty(), "by the book");
+        assert_eq!(anthropic(text).unwrap().repairs, [Repair::DoubleEncoding]);
     }
 }

@@ -1,13 +1,13 @@
 //! OpenAI's chat completions, and what others made of them.
 
-use mcpmill_core::{
-    edge::{Finish, Format},
-    record::Usage,
-};
+use mcpmill_core::edge::{Finish, Format};
 use serde_json::{Value, json};
 
-use super::{Ask, FORCED_SAYS, Fault, Read, Unreadable, Used, WireCall, forced, messages, tokens};
-use crate::chat::ability::Binding;
+use super::{Api, Ask, FORCED_SAYS, Fault, Read, Unreadable, Used, WireCall, Written, forced, messages};
+use crate::chat::{
+    ability::Binding,
+    raw::{items, member},
+};
 
 pub(super) fn body(ask: &Ask<'_>) -> Value {
     let (request, sampling, fields) = (ask.request, ask.sampling, ask.plan.fields);
@@ -64,8 +64,9 @@ fn is_strict(schema: &Value) -> bool {
     }
 }
 
-pub(super) fn reply(mut body: Value) -> Result<Read, Unreadable> {
-    let used = body.get("usage").and_then(used);
+/// The reply that `body` is, which was read from `text`.
+pub(super) fn reply(mut body: Value, text: &str) -> Result<Read, Unreadable> {
+    let used = body.get("usage").and_then(|usage| Used::read(usage, Api::OpenAi, 0.0));
     let fail = |why| Unreadable { why, usage: used };
     let gateway = |error: &Value| {
         let said = error["message"].as_str().or_else(|| error.as_str()).unwrap_or_default();
@@ -93,15 +94,19 @@ pub(super) fn reply(mut body: Value) -> Result<Read, Unreadable> {
     };
     let calls = match message["tool_calls"].take() {
         Value::Null => Vec::new(),
-        Value::Array(calls) => calls.into_iter().map(call).collect::<Option<_>>().ok_or_else(|| none("readable calls"))?,
+        Value::Array(calls) => {
+            let texts = calls_of(text);
+            let calls = calls.iter().enumerate().map(|(place, value)| call(value, texts.get(place)?));
+            calls.collect::<Option<_>>().ok_or_else(|| none("readable calls"))?
+        }
         _ => return Err(none("readable calls")),
     };
-    let content = text(message["content"].take()).ok_or_else(|| none("readable content"))?;
+    let content = said(message["content"].take()).ok_or_else(|| none("readable content"))?;
     Ok(Read { content, calls, finish, used })
 }
 
 /// Content is text, nothing, or parts of which the text is kept; reasoning is not content.
-fn text(content: Value) -> Option<String> {
+fn said(content: Value) -> Option<String> {
     match content {
         Value::Null => Some(String::new()),
         Value::String(text) => Some(text),
@@ -113,28 +118,23 @@ fn text(content: Value) -> Option<String> {
     }
 }
 
-fn call(mut call: Value) -> Option<WireCall> {
-    let id = call.get("id").and_then(Value::as_str).map(str::to_owned);
-    let name = call.get("function")?.get("name")?.as_str()?.to_owned();
-    Some(WireCall { id, name, arguments: call["function"]["arguments"].take() })
+/// The texts of the calls of a reply.
+fn calls_of(text: &str) -> Vec<&str> {
+    let first = member(text, "choices").and_then(|choices| items(choices).into_iter().next());
+    let message = first.and_then(|choice| member(choice, "message"));
+    message.and_then(|message| member(message, "tool_calls")).map(items).unwrap_or_default()
 }
 
-fn used(usage: &Value) -> Option<Used> {
-    usage.as_object()?;
-    let cached = [&usage["prompt_tokens_details"]["cached_tokens"], &usage["prompt_cache_hit_tokens"]];
-    let tokens = Usage {
-        input_tokens: tokens(&usage["prompt_tokens"]),
-        output_tokens: tokens(&usage["completion_tokens"]),
-        cached_tokens: cached.into_iter().map(tokens).max().unwrap_or_default(),
-        reasoning_tokens: tokens(&usage["completion_tokens_details"]["reasoning_tokens"]),
-        cost: 0.0,
-    };
-    Some(Used { tokens, cost: usage["cost"].as_f64().filter(|cost| *cost >= 0.0) })
+fn call(call: &Value, text: &str) -> Option<WireCall> {
+    let id = call.get("id").and_then(Value::as_str).map(str::to_owned);
+    let name = call.get("function")?.get("name")?.as_str()?.to_owned();
+    let arguments = member(text, "function").and_then(|function| member(function, "arguments"));
+    Some(WireCall { id, name, arguments: Written::of(arguments) })
 }
 
 #[cfg(test)]
 mod tests {
-    use mcpmill_core::account::Price;
+    use mcpmill_core::{account::Price, record::Usage, reply::Encoding};
 
     use super::*;
     use crate::chat::{
@@ -200,9 +200,9 @@ mod tests {
         );
         let read = read.unwrap();
         let price = Price { input: 1.0, output: 2.0, ..Price::default() };
-        let usage = read.used.unwrap().at(Some(&price));
+        let usage = read.used.unwrap().at(Some(&price), &Usage::default());
         assert_eq!((usage.cached_tokens, usage.reasoning_tokens, usage.cost), (3, 7, 0.002));
-        let reply = read.into_reply(&request(Format::Text), usage, 1).unwrap();
+        let reply = read.into_reply(&request(Format::Text), Encoding::Text, usage, 1).unwrap();
         assert_eq!(reply.tool_calls[0].function.arguments["a"], json!(1));
         assert_eq!((reply.tool_calls[1].id.as_str(), reply.finish), ("call_1", Finish::Stop));
     }
@@ -210,17 +210,16 @@ mod tests {
     #[test]
     fn shapes_of_others_are_read() {
         // OpenRouter: an error in a choice, and the cost it took.
-        let error =
-            json!({"choices":[{"finish_reason":"error","error":{"message":"upstream"}}],"usage":{"cost":0.5,"prompt_tokens":2}});
+        let error = json!({"choices":[{"finish_reason":"error","error":{"message":"upstream"}}],"usage":{"cost":0.5,"prompt_tokens":2,"completion_tokens":0}});
         let error = read(&error).unwrap_err();
         assert!(matches!(error.why, Fault::Failed(why) if why.contains("upstream")));
-        assert_eq!(error.usage.unwrap().at(None).cost, 0.5);
+        assert_eq!(error.usage.unwrap().at(None, &Usage::default()).cost, 0.5);
         // DeepSeek: reasoning beside the content, and its own word for cached tokens.
         let message = json!({"content":"a","reasoning_content":"b","reasoning":"c"});
         let usage = json!({"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":4});
         let deepseek = read(&json!({"choices":[{"finish_reason":"length","message":message}],"usage":usage})).unwrap();
         assert_eq!((deepseek.content.as_str(), deepseek.finish), ("a", Finish::Length));
-        assert_eq!(deepseek.used.unwrap().at(None).cached_tokens, 4);
+        assert_eq!(deepseek.used.unwrap().at(None, &Usage::default()).cached_tokens, 4);
         // Mistral: content in parts.
         let parts = json!([{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"a"}]);
         let mistral = read(&json!({"choices":[{"message":{"content":parts}}]})).unwrap();
