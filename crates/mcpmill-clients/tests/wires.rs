@@ -212,6 +212,41 @@ async fn failed_tries_that_were_paid_for_are_in_the_sum_and_never_more_than_the_
 }
 
 #[tokio::test]
+async fn a_reply_that_says_nothing_of_its_use_counts_at_its_most() {
+    let free = ChatRequest { format: Format::Text, ..question(1) };
+    for (usage, expected) in [
+        (json!({}), None),
+        (json!({"prompt_tokens": -5, "completion_tokens": 2}), None),
+        (json!({"input_tokens": 5, "output_tokens": "2"}), Some(9.0 / 1e6)),
+        (json!({"prompt_tokens": 5, "completion_tokens": 2, "cost": 1e308}), Some(9.0 / 1e6)),
+        (json!({"prompt_tokens": 5, "completion_tokens": 2, "cost": 0.5}), Some(0.5)),
+    ] {
+        let server = MockServer::start().await;
+        let body = json!({"choices": [{"message": {"content": "hi"}}], "usage": usage});
+        Mock::given(method("POST")).respond_with(ResponseTemplate::new(200).set_body_json(body)).mount(&server).await;
+        let endpoint = Endpoint::new(EndpointSettings { retries: 0, ..settings(&server, None) }).unwrap();
+        let used = endpoint.chat(&free).await.unwrap().usage;
+        match expected {
+            Some(cost) => assert!((used.cost - cost).abs() < 1e-12 && used.output_tokens == 2, "{usage} {used:?}"),
+            None => assert_eq!(used, endpoint.at_most(&free), "{usage}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reply_with_broken_characters_is_asked_for_again() {
+    let server = MockServer::start().await;
+    let broken = b"{\"choices\":[{\"message\":{\"content\":\"caf\xe9\"}}]}".to_vec();
+    let broken = ResponseTemplate::new(200).set_body_raw(broken, "application/json");
+    Mock::given(method("POST")).respond_with(broken).up_to_n_times(1).mount(&server).await;
+    Mock::given(method("POST")).respond_with(ok(&json!({"content": "caf\u{e9}"}))).mount(&server).await;
+    let endpoint = Endpoint::new(settings(&server, None)).unwrap();
+    let reply = endpoint.chat(&ChatRequest { format: Format::Text, ..question(1) }).await.unwrap();
+    assert_eq!((reply.content.as_str(), reply.attempts), ("caf\u{e9}", 2));
+    assert!(reply.usage.output_tokens == 50 + 2, "the first counts at its most: {:?}", reply.usage);
+}
+
+#[tokio::test]
 async fn a_pause_beyond_all_patience_is_not_waited_for() {
     let server = MockServer::start().await;
     let busy = ResponseTemplate::new(429).insert_header("retry-after", "86400");

@@ -155,6 +155,113 @@ async fn batches_go_to_the_provider_and_back() {
     assert!(elsewhere.status.code() == Some(2) && said(&elsewhere).contains("no model of the settings"), "{}", said(&elsewhere));
 }
 
+/// Every file of a folder, and of those in it.
+fn all_bytes(folder: &Path, found: &mut Vec<u8>) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            all_bytes(&entry, found);
+        } else {
+            found.extend(fs::read(&entry).unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_answer_is_asked_again_and_says_no_key() {
+    const KEY: &str = "planted-0key-6b2e";
+    let model = ScriptedEndpoint::start(Duration::ZERO).await;
+    let (folder, elsewhere) = (Folder::with(&SERVERS), tempfile::tempdir().unwrap());
+    let with_key = |args: &[&str]| {
+        let mut command = folder.with_model(&model.base_url(), args);
+        command.env("OPENAI_API_KEY", KEY);
+        command
+    };
+    let run = ["run", "--to", "generate", "--batch"];
+    let ask = || {
+        let output = with_key(&run).output().unwrap();
+        assert_eq!(output.status.code(), Some(6), "{}", said(&output));
+        let file = files(&folder.run()).pop().unwrap();
+        fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let key_of = |line: &str| serde_json::from_str::<Value>(line).unwrap()["custom_id"].as_str().unwrap().to_owned();
+    let back = elsewhere.path().join("answers.jsonl");
+    let take = |lines: &[String]| -> Value {
+        fs::write(&back, lines.join("\n")).unwrap();
+        let output = ok(&mut with_key(&["batch", "import", back.to_str().unwrap(), "--format", "json"]));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let refusal = |key: &str| {
+        let body = json!({"error": {"message": format!("no, {KEY}")}});
+        json!({"custom_id": key, "response": {"status_code": 400, "body": body}, "error": null}).to_string()
+    };
+    let first = ask();
+    assert!(first.len() > 3, "{first:?}");
+    let odd: Vec<String> = first.iter().take(3).map(|line| key_of(line)).collect();
+    let mut answers: Vec<String> = first.iter().map(|line| batch_line(line)).collect();
+    let body = json!({"error": {"message": format!("down, {KEY}")}});
+    answers[0] = json!({"custom_id": odd[0], "response": {"status_code": 200, "body": body}}).to_string();
+    answers[1] = refusal(&odd[1]);
+    answers[2] = json!({"custom_id": odd[2], "result": {"type": "succeeded"}}).to_string();
+    let done = take(&answers);
+    assert_eq!((&done["added"], &done["refused"]), (&json!(first.len() - 3), &json!(0)), "{done}");
+    let errors = done["errors"].as_object().unwrap();
+    assert!(errors.len() == 3 && errors["an error in place of a reply"] == 1 && errors["no message"] == 1, "{done}");
+    assert!(done.to_string().contains("refused: status 400") && done.to_string().contains("[key]"), "{done}");
+
+    // All three are asked again, and one is refused for good at last.
+    let second = ask();
+    assert!(odd.iter().all(|key| second.iter().any(|line| key_of(line) == *key)), "{second:?}");
+    let others: Vec<String> = second.iter().filter(|line| key_of(line) != odd[1]).map(|line| batch_line(line)).collect();
+    assert_eq!(take(&others)["added"], json!(second.len() - 1));
+    assert_eq!(take(&[refusal(&odd[1])])["refused"], 0, "said once before");
+    assert!(ask().iter().any(|line| key_of(line) == odd[1]), "asked again though the lines are alike");
+    let last = take(&[refusal(&odd[1])]);
+    assert_eq!((&last["added"], &last["refused"], &last["errors"]), (&json!(1), &json!(1), &json!({})), "{last}");
+    // A good answer is taken nevertheless, and stays.
+    let good = batch_line(&first[1]);
+    assert_eq!(take(&[good.clone()])["added"], 1);
+    assert_eq!((take(&[good])["present"].clone(), take(&[refusal(&odd[1])])["present"].clone()), (json!(1), json!(1)));
+
+    let mut found = Vec::new();
+    all_bytes(folder.path(), &mut found);
+    assert!(!found.windows(KEY.len()).any(|window| window == KEY.as_bytes()), "the key is in no file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_is_put_off_than_the_budget_allows() {
+    let model = ScriptedEndpoint::start(Duration::ZERO).await;
+    let folder = Folder::with(&SERVERS);
+    let cap = 0.05;
+    let budget = format!("budget.cost={cap}");
+    let args = [&["run", "--to", "generate", "--batch", "--set", &budget], PRICED.as_slice()].concat();
+    let run = || {
+        let output = folder.with_model(&model.base_url(), &args).output().unwrap();
+        assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+        assert!(said(&output).contains("budget is used up"), "{}", said(&output));
+        files(&folder.run())
+    };
+    let lines = |file: &Path| fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let written = run();
+    assert_eq!(written.len(), 1, "{written:?}");
+    let questions = lines(&written[0].with_extension("requests.jsonl"));
+    let most = |line: &String| serde_json::from_str::<Value>(line).unwrap()["at_most"]["cost"].as_f64().unwrap();
+    let put_off: f64 = questions.iter().map(most).sum();
+    assert!(!questions.is_empty() && put_off <= cap && put_off > cap / 2.0, "${put_off} of ${cap}");
+
+    assert_eq!(run(), written, "what waits has its money, and nothing more is written");
+    // Answers that do not say what they used counted at their most, so there is no more money for others.
+    let bare = |line: &String| {
+        let mut answer: Value = serde_json::from_str(&batch_line(line)).unwrap();
+        answer["response"]["body"]["usage"] = json!({});
+        answer.to_string()
+    };
+    let answers: Vec<String> = lines(&written[0]).iter().map(bare).collect();
+    folder.write("answers.jsonl", &answers.join("\n"));
+    let done = import(&folder, &model.base_url(), "answers.jsonl");
+    assert!((done["usage"]["cost"].as_f64().unwrap() - put_off).abs() < 1e-9, "{done}");
+    assert_eq!(run(), written);
+}
+
 #[test]
 fn the_embedded_model_and_a_replay_put_nothing_off() {
     let folder = Folder::with(&["calculator"]);

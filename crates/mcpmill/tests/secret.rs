@@ -57,7 +57,7 @@ impl Echo {
 fn converse(stream: &TcpStream, also: &str, heard: &Mutex<Vec<String>>, count: &AtomicUsize) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
-        let (mut authorization, mut length) = (String::new(), 0);
+        let (mut authorization, mut length, mut asked) = (String::new(), 0, String::new());
         loop {
             let mut line = String::new();
             if reader.read_line(&mut line).ok()? == 0 {
@@ -67,6 +67,7 @@ fn converse(stream: &TcpStream, also: &str, heard: &Mutex<Vec<String>>, count: &
                 if line.trim_end().is_empty() {
                     break;
                 }
+                line.trim_end().clone_into(&mut asked);
                 heard.lock().unwrap().push(line);
                 continue;
             };
@@ -78,7 +79,7 @@ fn converse(stream: &TcpStream, also: &str, heard: &Mutex<Vec<String>>, count: &
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
-        let echo = format!("{CANARY} {also} Authorization: {authorization} and cookie follows");
+        let echo = format!("{CANARY} {also} Authorization: {authorization} to `{asked}` and cookie follows");
         heard.lock().unwrap().push(authorization);
         let completion = serde_json::json!({
             "choices": [{ "finish_reason": "stop", "message": { "role": "assistant", "content": echo } }],

@@ -270,8 +270,8 @@ mod tests {
         Mock::given(method("POST")).and(path(below)).and(body_json(requests)).respond_with(made).expect(1).mount(&server).await;
         let state = json!({ "processing_status": "ended", "results_url": "http://elsewhere.invalid/", "request_counts": { "succeeded": 1 } });
         Mock::given(method("GET")).and(path(format!("{below}/msgbatch_1"))).respond_with(reply(state)).mount(&server).await;
-        let result = "{\"custom_id\":\"k\",\"result\":{\"type\":\"expired\"}}\n";
-        let results = ResponseTemplate::new(200).set_body_string(result);
+        let result = "{\"custom_id\":\"k\",\"result\":{\"type\":\"expired\",\"key\":\"[key]\"}}\n";
+        let results = ResponseTemplate::new(200).set_body_string(result.replace("[key]", "a-key-of-tests"));
         Mock::given(method("GET")).and(path(format!("{below}/msgbatch_1/results"))).respond_with(results).mount(&server).await;
 
         let endpoint = crate::chat::endpoint::tests::endpoint(&server.uri(), Api::Anthropic);

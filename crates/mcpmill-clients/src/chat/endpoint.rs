@@ -1,6 +1,7 @@
 //! One endpoint: tries, falling back, body caps, and what each try used.
 
 use std::{
+    borrow::Cow,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, SystemTime},
 };
@@ -10,6 +11,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use mcpmill_core::{
     edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest},
     record::Usage,
+    secrets::is_secret_parameter,
 };
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -47,6 +49,8 @@ pub struct Endpoint {
     name: String,
     api: Api,
     url: reqwest::Url,
+    /// What its query holds that is secret.
+    keys_of_url: Vec<Secret>,
     client: reqwest::Client,
     flow: Flow,
     ability: Ability,
@@ -126,10 +130,14 @@ impl Endpoint {
             Api::Anthropic if settings.sampling.thinking() > 0 || settings.extra.contains_key("thinking") => &[Binding::Words],
             Api::Anthropic => &[Binding::Tool, Binding::Words],
         };
+        let url = settings.url()?;
+        let secret = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| is_secret_parameter(name) && value.len() > 5;
+        let keys_of_url = url.query_pairs().filter(secret).map(|(_, value)| Secret::new(value)).collect();
         Ok(Self {
             flow: Flow::new(&name, settings.bounds()),
             ability: Ability::new(rungs),
-            url: settings.url()?,
+            url,
+            keys_of_url,
             ask_cost: settings.asks_cost(),
             told_cost: AtomicBool::new(false),
             name,
@@ -412,12 +420,14 @@ impl Endpoint {
         url
     }
 
-    /// A text of the provider's without the key, should it say it back: it must not come into outcomes and logs.
-    pub(super) fn without_key(&self, text: String) -> String {
-        match self.key().filter(|key| text.contains(key.0.as_str())) {
-            Some(Secret(key)) => text.replace(key.as_str(), KEY_WAS),
-            None => text,
+    /// A text of the provider's without the keys, should it say them back: they must not come into outcomes and logs.
+    pub(super) fn without_key(&self, mut text: String) -> String {
+        for Secret(key) in self.key().into_iter().chain(&self.keys_of_url) {
+            if text.contains(key.as_str()) {
+                text = text.replace(key.as_str(), KEY_WAS);
+            }
         }
+        text
     }
 
     /// The key, where it is long enough to be one.

@@ -58,6 +58,23 @@ fn runs_are_numbered_listed_and_found_again() {
 }
 
 #[test]
+fn runs_of_two_folders_are_told_apart_in_a_store() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (one, other) = (new(here.path()), new(there.path()));
+    assert_eq!(one.info().id, other.info().id);
+    assert_ne!(one.info().store_id(), other.info().store_id());
+    let (id, name, path) = (one.info().id.clone(), one.info().store_id().to_owned(), one.path().to_owned());
+    drop(one);
+    assert_eq!(RunDir::open(here.path(), &id).unwrap().info().store_id(), name, "it keeps its name");
+    // As an earlier version wrote it.
+    let mut info: Value = serde_json::from_slice(&fs::read(path.join("run.json")).unwrap()).unwrap();
+    info.as_object_mut().unwrap().shift_remove("exchanges");
+    fs::write(path.join("run.json"), info.to_string()).unwrap();
+    assert_eq!(run_info(&path).unwrap().unwrap().store_id(), id);
+    assert_eq!(run_info(here.path()).unwrap(), None);
+}
+
+#[test]
 fn one_process_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let run = new(dir.path());

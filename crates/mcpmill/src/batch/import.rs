@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use mcpmill_clients::chat::{BatchAnswer, BatchTold, Endpoint};
@@ -342,7 +343,8 @@ impl Taking<'_> {
 
     fn endpoint(&mut self, model: &str) -> Result<&Endpoint, Failure> {
         if !self.endpoints.contains_key(model) {
-            self.endpoints.insert(model.to_owned(), endpoint_named(self.config, self.prices, model)?);
+            let endpoint = endpoint_named(self.config, self.prices, model)?;
+            self.endpoints.insert(model.to_owned(), endpoint.with_notes(Arc::new(|text| eprintln!("{text}"))));
         }
         Ok(&self.endpoints[model])
     }
