@@ -220,8 +220,12 @@ pub enum Cap {
 impl fmt::Display for Cap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cost { cap, used } => write!(f, "${used:.4} of ${cap:.4} spent, and the next call may cost more than is left"),
-            Self::Tokens { cap, used } => write!(f, "{used} of {cap} tokens used, and the next call may need more than are left"),
+            Self::Cost { cap, used } => {
+                write!(f, "${used:.4} of ${cap:.4} spent or set aside, and the next call may cost more than is left")
+            }
+            Self::Tokens { cap, used } => {
+                write!(f, "{used} of {cap} tokens used or set aside, and the next call may need more than are left")
+            }
             Self::Time => write!(f, "its time is over"),
         }
     }

@@ -574,7 +574,7 @@ impl From<StageError> for Failure {
                 Self::from_error(Exit::Failures, &error).hint(hint)
             }
             StageError::Budget { .. } => Self::from_error(Exit::Budget, &error)
-                .hint("what was done is saved; the same command with a higher cap in `[budget]` goes on where it stopped"),
+                .hint("what was done is saved; the same command with a higher cap in `[budget]` goes on where it stopped; answers of batches, once taken in, give back what they did not use"),
             StageError::Waiting { .. } => Self::from_error(Exit::Waiting, &error)
                 .hint("hand the files in (`mcpmill batch submit FILE`, or by other means) and take the answers (`mcpmill batch fetch ID`, or `batch import FILE`); then the same command goes on"),
             StageError::Empty { .. } => {

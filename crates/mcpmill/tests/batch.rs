@@ -219,8 +219,9 @@ async fn what_is_no_answer_is_asked_again_and_says_no_key() {
     assert_eq!((&last["added"], &last["refused"], &last["errors"]), (&json!(1), &json!(1), &json!({})), "{last}");
     // A good answer is taken nevertheless, and stays.
     let good = batch_line(&first[1]);
-    assert_eq!(take(&[good.clone()])["added"], 1);
-    assert_eq!((take(&[good])["present"].clone(), take(&[refusal(&odd[1])])["present"].clone()), (json!(1), json!(1)));
+    let good = [good];
+    assert_eq!((&take(&good)["added"], &take(&good)["present"]), (&json!(1), &json!(1)));
+    assert_eq!(take(&[refusal(&odd[1])])["present"], 1);
 
     let mut found = Vec::new();
     all_bytes(folder.path(), &mut found);

@@ -79,6 +79,27 @@ async fn a_budget_stops_a_run_that_goes_on_with_a_larger_one() {
     assert_eq!(told["outcomes"], stage(&whole, "3-generate")["outcomes"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_another_folder_with_the_same_settings_has_accounts_of_its_own() {
+    let model = ScriptedEndpoint::start(Duration::ZERO).await;
+    let store = tempfile::tempdir().unwrap();
+    let set = format!("exchange_store={}", store.path().join("shared.sqlite").display());
+    let folders = [Folder::with(&["calculator"]), Folder::with(&["calculator"])];
+    let run = |folder: &Folder, more: &[&str]| {
+        ok(&mut folder.with_model(&model.base_url(), &[&RUN[..], &["--set", &set], more].concat()));
+        (folder.run().file_name().unwrap().to_owned(), account(&report(&folder.run())))
+    };
+    let (name, first) = run(&folders[0], &[]);
+    let (same, second) = run(&folders[1], &[]);
+    let asked = model.requests().await;
+    assert_eq!((&name, &first["answered"]), (&same, &Value::from(asked)), "one name, and one that paid");
+    assert_eq!((&second["answered"], &second["cost"], &second["stored"]), (&0.into(), &0.0.into(), &first["answered"]));
+    // In a mode that asks again the replies of others are not its own.
+    let third = Folder::with(&["calculator"]);
+    let (_, third) = run(&third, &["--set", "mode=live"]);
+    assert_eq!((&third["answered"], model.requests().await), (&first["answered"], 2 * asked));
+}
+
 #[test]
 fn a_cap_on_money_wants_prices() {
     let folder = Folder::with(&["calculator"]);

@@ -232,7 +232,9 @@ impl Endpoint {
             }
             bytes.extend_from_slice(&chunk);
         }
-        let strict = response.status().is_success();
+        // A page is no reply, whatever its encoding.
+        let page = bytes.trim_ascii_start().starts_with(b"<");
+        let strict = response.status().is_success() && !page;
         match String::from_utf8(bytes) {
             Ok(text) => Ok(self.without_key(text)),
             Err(e) if strict => {

@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::sidecar::{Index, REFUSED, Returns, Waiting, folder};
 use crate::{
     config::{Config, Model},
-    edges::{endpoint_named, secrets, set},
+    edges::{endpoint_named, set},
     error::{Exit, Failure},
     prices::Prices,
 };
@@ -99,7 +99,7 @@ fn listed(some: &[String], of: u64) -> String {
 /// A file cannot be read, the store cannot be written, or no model of the settings is the one that was asked. What was
 /// taken in before stays.
 pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Result<Imported, Failure> {
-    let secrets = keys_of(config)?;
+    let secrets = keys_of(config);
     let mut keys = HashSet::new();
     for file in files {
         let mut answers = Answers::open(file, &secrets)?;
@@ -122,18 +122,18 @@ pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Resu
     Ok(taking.done)
 }
 
-/// The keys of the settings that the environment holds. A provider may say one back, and a file that was made elsewhere is
+/// The keys of models that the environment holds. A provider may say one back, and a file that was made elsewhere is
 /// no cleaner.
-fn keys_of(config: &Config) -> Result<Vec<String>, Failure> {
+fn keys_of(config: &Config) -> Vec<String> {
     let variables = config.models.values().filter_map(|model| match model {
         Model::Endpoint(endpoint) => Some(endpoint.api_key_env.as_str()),
         Model::Local(_) => None,
     });
-    let mut keys: Vec<String> = variables.filter_map(set).chain(secrets(config)?.into_values()).collect();
+    let mut keys: Vec<String> = variables.filter_map(set).collect();
     keys.retain(|key| key.len() >= SHORTEST_KEY);
     // A key that holds another goes first.
     keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
-    Ok(keys)
+    keys
 }
 
 /// A line, and the answer it is or why it is none.
