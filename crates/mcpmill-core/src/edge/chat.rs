@@ -82,7 +82,7 @@ pub struct ChatReply {
     /// Requests it took, retries included.
     #[serde(default = "one")]
     pub attempts: u32,
-    /// What had to be repaired in the arguments of calls.
+    /// What had to be repaired in calls: in their arguments, and in those that stand for a bound format.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<Repair>,
 }
