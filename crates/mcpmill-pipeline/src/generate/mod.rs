@@ -41,9 +41,9 @@ pub(crate) fn handles(schema: &Value) -> Vec<String> {
     forms::breakable(schema)
 }
 
-/// Parameters whose values people do not spell out: they say what they want, not the SQL for it.
-pub(crate) fn is_expression(name: &str) -> bool {
-    values::is_expression(name)
+/// Values that people do not spell out: they say what they want, not the SQL for it.
+pub(crate) fn is_expression(name: &str, value: &str) -> bool {
+    values::is_expression(name, value)
 }
 
 /// What generate makes.

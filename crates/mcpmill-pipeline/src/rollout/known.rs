@@ -114,7 +114,7 @@ fn unsaid_text(name: &str, text: &str, must: Must, said: &[String]) -> Option<St
     let free = !short || words(name).last().is_some_and(|last| WRITTEN.contains(&last.as_str()));
     if free {
         placeholder(text).or_else(|| invented(text, &known))
-    } else if is_expression(name) {
+    } else if is_expression(name, text) {
         let mut words = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
         words.find(|word| !SYNTAX.contains(&word.to_lowercase().as_str()) && !is_said(word, said)).map(str::to_owned)
     } else {
