@@ -115,6 +115,14 @@ pub(super) fn breakable(schema: &Value) -> Vec<String> {
     said(schema).into_iter().filter(points).collect()
 }
 
+/// Verbs of tools that bring things into the world.
+const MAKING: [&str; 11] = ["create", "write", "save", "add", "make", "new", "generate", "register", "insert", "init", "export"];
+
+/// Whether a tool makes something, going by its name.
+pub(super) fn makes(tool: &Tool) -> bool {
+    words(&tool.name).iter().any(|word| MAKING.contains(&word.as_str()))
+}
+
 /// `schema` cut to these properties, all of them required.
 pub(super) fn only(schema: &Value, parameters: &[String]) -> Value {
     let mut cut = schema.clone();

@@ -249,7 +249,8 @@ impl<'a> Carriers<'a> {
             // Something else must be there to be offered.
             SampleKind::NoTool => (self.tools.len() > 2).then_some(seed),
             SampleKind::Ask => (plain && !forms::said(&schema).is_empty()).then_some(seed),
-            SampleKind::Recover => (!forms::breakable(&schema).is_empty()).then_some(seed),
+            // What makes a thing makes it under a wrong name, too.
+            SampleKind::Recover => (!forms::breakable(&schema).is_empty() && !forms::makes(tool)).then_some(seed),
         }
     }
 
@@ -361,6 +362,16 @@ mod tests {
             seeds(&planned).iter().filter(|seed| seed.others.iter().any(|next| next.name == "keep")).count()
         };
         assert_eq!((seconds(1), seconds(20), seconds(30)), (1, 2, 3));
+    }
+
+    #[test]
+    fn what_makes_a_thing_is_no_tool_to_fail_on_its_name() {
+        let on = |name: &str| {
+            let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+            tool(name, &format!("does {name}"), schema)
+        };
+        let planned = mixed(vec![on("write_file"), on("read_file")], 2, 1, &Kinds::only(SampleKind::Recover)).rows;
+        assert_eq!(seeds(&planned).iter().map(|seed| seed.tool.name.as_str()).collect::<Vec<_>>(), ["read_file"]);
     }
 
     #[test]

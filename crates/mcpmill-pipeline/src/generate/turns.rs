@@ -9,7 +9,7 @@ use mcpmill_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    declines,
+    Profile, declines,
     evolve::text_of,
     forms,
     kinds::ENGLISH,
@@ -104,6 +104,23 @@ impl Making<'_> {
 
     /// The first turn of several; the others are written when it is run, with the answers in mind.
     pub(super) async fn multi_turn(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
+        // A small model that is told of later turns asks for them at once.
+        let small = self.settings.profile == Profile::Small;
+        let request = if small { self.instruct().await? } else { self.opening().await? };
+        let (request, stated) = self.fill_slots(request).await?;
+        let (request, stated) = self.evolve(request, stated).await?;
+        let arguments = self.call(&request, &stated, checker).await?;
+        let call = self.made(&self.seed.tool, arguments, 0);
+        let tools = std::iter::once(&self.seed.tool).chain(&self.seed.others);
+        Ok(Talk {
+            messages: vec![Message::user(request.clone()), Message::call(call)],
+            called: tools.map(|tool| tool.id.clone()).collect(),
+            instruction: request,
+        })
+    }
+
+    /// A first request that leads to the later ones.
+    async fn opening(&mut self) -> Result<String, AskFailure> {
         let prompt = self.prompts.multi_turn.clone();
         let model = self.role(&prompt);
         let later: Vec<String> = self.seed.others.iter().map(|tool| purpose(tool, BESIDE)).collect();
@@ -121,16 +138,7 @@ impl Making<'_> {
             |reply: &str| text_of(reply).and_then(|text| wrong_request(&text, &names, (spoken, &[])).map_or(Ok(text), Err));
         let request = ask(&model, &question, &mut self.meter, accept).await?;
         self.note("multi-turn", Some((&prompt, &model)), &request);
-        let (request, stated) = self.fill_slots(request).await?;
-        let (request, stated) = self.evolve(request, stated).await?;
-        let arguments = self.call(&request, &stated, checker).await?;
-        let call = self.made(&self.seed.tool, arguments, 0);
-        let tools = std::iter::once(&self.seed.tool).chain(&self.seed.others);
-        Ok(Talk {
-            messages: vec![Message::user(request.clone()), Message::call(call)],
-            called: tools.map(|tool| tool.id.clone()).collect(),
-            instruction: request,
-        })
+        Ok(request)
     }
 
     /// A request for a tool that will not be offered, and an answer that says so.

@@ -158,7 +158,11 @@ fn holds(request: &str, value: &str, number: bool) -> bool {
         let (before, after) = (&request[..at], &request[at + found.len()..]);
         // Scripts without spaces between words have no boundary that could be missed.
         let joins = |c: Option<char>| c.is_some_and(|c| (c.is_alphanumeric() && !is_unspaced(c)) || c == '_');
-        let free = !joins(before.chars().next_back()) && !joins(after.chars().next());
+        // The day and the hour of a time stamp, which people name apart: `2026-11-30T10:36`.
+        let stamped = !number && value.contains(['-', ':']);
+        let left = stamped && before.strip_suffix('t').is_some_and(|day| day.ends_with(|c: char| c.is_ascii_digit()));
+        let right = stamped && after.strip_prefix('t').is_some_and(|hour| hour.starts_with(|c: char| c.is_ascii_digit()));
+        let free = (left || !joins(before.chars().next_back())) && (right || !joins(after.chars().next()));
         free && !(number && is_part(before, after))
     })
 }
@@ -401,6 +405,8 @@ mod tests {
         assert!(states("Zürich, then", "zürich"));
         assert!(states("请推荐包含牛排的菜谱。", "牛排"));
         assert!(!states("日本123円", "12"));
+        let stamp = r#"{"at": "2026-11-30T10:36:11-05:00"}"#;
+        assert!(states(stamp, "10:36") && states(stamp, "2026-11-30") && !states(stamp, "0:36") && !states(stamp, "10:3"));
         for (request, value) in [
             ("1.5 kilos", "5"),
             ("at -5 degrees", "5"),

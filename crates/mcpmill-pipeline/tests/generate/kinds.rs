@@ -147,15 +147,24 @@ async fn the_first_of_several_turns_names_the_tools_to_come() {
         }
         other => panic!("`{other}` is not asked here"),
     };
-    let (done, asked) = talk(tools.clone(), &of_kind(SampleKind::MultiTurn), script).await;
+    let full = GenerateSettings { kinds: Kinds::only(SampleKind::MultiTurn), ..settings(Profile::Full, 0) };
+    let (done, asked) = talk(tools.clone(), &full, script).await;
     let sample = &done.rows[0];
     assert_eq!(asked[0], "multi-turn");
     assert!((2..=4).contains(&sample.tool_ids.len()) && sample.messages.len() == 2, "{sample:?}");
     let different: std::collections::HashSet<_> = sample.tool_ids.iter().collect();
     assert_eq!(different.len(), sample.tool_ids.len());
     let cut = |_: &ChatRequest| Some(json!({"request": "What will the weather in Bergamo be like on the day of"}).to_string());
-    let (done, _) = talk(tools, &of_kind(SampleKind::MultiTurn), cut).await;
+    let (done, _) = talk(tools.clone(), &full, cut).await;
     failed_on(&done, "multi-turn: unusable-reply", "cut off");
+
+    // A small model begins with a request that is there for itself.
+    let alone = move |request: &ChatRequest| match request.prompt_kind.as_str() {
+        "instruct" => Some(json!({"requests": ["What will the weather in Bergamo be like tomorrow?"]}).to_string()),
+        _ => script(request),
+    };
+    let (done, asked) = talk(tools, &of_kind(SampleKind::MultiTurn), alone).await;
+    assert_eq!((asked[0].as_str(), done.rows[0].tool_ids.len() > 1), ("instruct", true));
 }
 
 #[tokio::test]
