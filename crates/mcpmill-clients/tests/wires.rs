@@ -11,7 +11,7 @@ use mcpmill_clients::chat::{Api, BindingCounts, Endpoint, EndpointSettings, Samp
 use mcpmill_core::{
     account::Price,
     edge::{ChatErrorKind, ChatModel, ChatRequest, Finish, Format, ToolSpec},
-    record::Message,
+    record::{Message, Wait},
 };
 use serde_json::{Value, json};
 use wiremock::{
@@ -252,7 +252,8 @@ async fn a_pause_beyond_all_patience_is_not_waited_for() {
     let busy = ResponseTemplate::new(429).insert_header("retry-after", "86400");
     Mock::given(method("POST")).respond_with(busy).mount(&server).await;
     let error = Endpoint::new(settings(&server, None)).unwrap().chat(&question(1)).await.unwrap_err();
-    assert_eq!((error.kind, error.attempts), (ChatErrorKind::RateLimited(Duration::from_secs(86400)), 1));
+    assert_eq!((error.kind, error.attempts), (ChatErrorKind::Unavailable, 1));
+    assert!(error.waits() == Some(Wait::Model) && error.detail.contains("for another 86400 s (status 429), until "), "{error}");
 }
 
 #[tokio::test]

@@ -263,6 +263,11 @@ impl Budget {
         state.reached
     }
 
+    /// When the last question has to have been asked.
+    pub fn until(&self) -> Option<Instant> {
+        self.caps.until
+    }
+
     fn is_late(&self) -> bool {
         self.caps.until.is_some_and(|until| Instant::now() >= until)
     }

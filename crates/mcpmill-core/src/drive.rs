@@ -13,11 +13,13 @@ use crate::{
     canonical::content_hash,
     edge::Recorder,
     event::{Event, Events, Summary},
-    record::{Outcome, OutcomeKind, Row, Verdict},
+    record::{Outcome, OutcomeKind, Row, Verdict, Wait},
 };
 
 /// Failures after which a stage whose failures are too many so far gives up before its end.
 const EARLY: u64 = 20;
+/// Rows in a row that all wait for a model, after which no more are begun: none of the rest seems to need another.
+const IN_VAIN: u64 = 1000;
 
 /// What a stage has of the world besides its rows and settings.
 #[derive(Clone)]
@@ -99,6 +101,30 @@ pub enum StageError {
         /// The cap.
         reached: Reached,
     },
+    /// Rows wait for a model that is down or turns calls away; what was done is kept.
+    #[error("`{stage}` stopped after {done} of {rows} rows, the others wait: {cause}")]
+    Unreachable {
+        /// The stage.
+        stage: String,
+        /// Rows with an outcome.
+        done: u64,
+        /// Rows of the stage.
+        rows: u64,
+        /// Which model, and what is wrong with it.
+        cause: String,
+    },
+    /// The exchange store fails; what was done is kept.
+    #[error("`{stage}` stopped after {done} of {rows} rows: {cause}")]
+    Store {
+        /// The stage.
+        stage: String,
+        /// Rows with an outcome.
+        done: u64,
+        /// Rows of the stage.
+        rows: u64,
+        /// What the store said.
+        cause: String,
+    },
     /// Rows wait for answers that are still to come; what was done is kept.
     #[error("{waiting} of {rows} rows of `{stage}` wait: {cause}")]
     Waiting {
@@ -171,8 +197,8 @@ fn raw_replies(raw: &[String]) -> String {
 /// that changed is worked on again.
 ///
 /// # Errors
-/// Interrupted, too many failures, or a journal that cannot be written. All rows that ended before
-/// are kept.
+/// Interrupted, too many failures, rows that wait, or a store or journal that cannot be written. All rows that ended
+/// before are kept.
 pub async fn drive<I, O, F, Fut>(
     inputs: Vec<I>,
     pace: Pace,
@@ -265,7 +291,7 @@ where
     let mut flying = FuturesUnordered::new();
     let mut waits = Waits::default();
     loop {
-        while flying.len() < pace.concurrency.max(1) && cx.recorder.exhausted().is_none() {
+        while flying.len() < pace.concurrency.max(1) && goes_on(cx, &waits) {
             let Some((hash, input)) = waiting.next() else { break };
             let started = Instant::now();
             let ending = work(input);
@@ -278,54 +304,82 @@ where
         };
         let Some((hash, started, mut done)) = ended else { break };
         done.outcome.seconds = started.elapsed().as_secs_f64();
-        if done.outcome.outcome == OutcomeKind::Waiting {
+        let lost = done.outcome.outcome == OutcomeKind::Failed && cx.recorder.broken().is_some();
+        if lost || done.outcome.outcome == OutcomeKind::Waiting {
             waits.note(done.outcome);
             continue;
         }
+        waits.in_vain = 0;
         let outcome = done.outcome.clone();
         let brought = done.rows.len() as u64;
         out.accept(&hash, done)?;
         summary.count(&outcome, brought);
         failures.note(&outcome);
         cx.events.emit(Event::Row { stage: cx.stage.clone(), outcome });
-        // A dead provider is noticed after some twenty rows, not after all of them.
-        if summary.failed > EARLY && too_many(&summary, pace) {
+        // What fails for all rows is noticed after some twenty of them.
+        if summary.failed > EARLY && too_many(&summary, waits.rows, pace) {
             return Err(failures.error(cx, &summary, rows, pace));
         }
     }
     if summary.input_rows < rows
-        && let Some(reached) = cx.recorder.exhausted()
+        && let Some(error) = waits.error(cx, summary.input_rows, rows)
     {
-        return Err(StageError::Budget { stage: cx.stage.clone(), done: summary.input_rows, rows, reached });
+        return Err(error);
     }
-    if too_many(&summary, pace) {
-        return Err(failures.error(cx, &summary, rows, pace));
-    }
-    match waits {
-        Waits { rows: 0, .. } => Ok(summary),
-        Waits { rows: waiting, cause } => Err(StageError::Waiting { stage: cx.stage.clone(), waiting, rows, cause }),
-    }
+    // The share is of the rows that ended: while others wait it is not known.
+    if too_many(&summary, 0, pace) { Err(failures.error(cx, &summary, rows, pace)) } else { Ok(summary) }
+}
+
+/// Whether more rows may begin.
+fn goes_on(cx: &Context, waits: &Waits) -> bool {
+    cx.recorder.exhausted().is_none() && cx.recorder.broken().is_none() && waits.in_vain < IN_VAIN
 }
 
 /// Rows that have no end yet.
 #[derive(Default)]
 struct Waits {
     rows: u64,
+    /// What the first of them waits for.
     cause: String,
+    /// What the first of them says that waits for a model.
+    model: Option<String>,
+    /// Rows that waited for a model since the last one that ended.
+    in_vain: u64,
 }
 
 impl Waits {
     fn note(&mut self, outcome: Outcome) {
+        let cause = outcome.cause.unwrap_or_default();
+        if outcome.wait == Some(Wait::Model) {
+            self.in_vain += 1;
+            self.model.get_or_insert_with(|| cause.clone());
+        }
         if self.rows == 0 {
-            self.cause = outcome.cause.unwrap_or_default();
+            self.cause = cause;
         }
         self.rows += 1;
     }
+
+    /// Why rows have no end, the least passing cause first.
+    fn error(self, cx: &Context, done: u64, rows: u64) -> Option<StageError> {
+        let stage = cx.stage.clone();
+        if let Some(cause) = cx.recorder.broken() {
+            return Some(StageError::Store { stage, done, rows, cause });
+        }
+        if let Some(reached) = cx.recorder.exhausted() {
+            return Some(StageError::Budget { stage, done, rows, reached });
+        }
+        match self {
+            Self { model: Some(cause), .. } => Some(StageError::Unreachable { stage, done, rows, cause }),
+            Self { rows: 0, .. } => None,
+            Self { rows: waiting, cause, .. } => Some(StageError::Waiting { stage, waiting, rows, cause }),
+        }
+    }
 }
 
-/// Whether more of the rows that were tried failed than may.
-fn too_many(summary: &Summary, pace: Pace) -> bool {
-    let tried = summary.input_rows - summary.skipped;
+/// Whether more of the rows that were tried failed than may; `waiting` ones were tried too, and have not failed.
+fn too_many(summary: &Summary, waiting: u64, pace: Pace) -> bool {
+    let tried = summary.input_rows - summary.skipped + waiting;
     summary.failed as f64 > pace.max_failure_rate * tried as f64
 }
 
@@ -367,148 +421,4 @@ impl Failures {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    };
-
-    use super::*;
-    use crate::{
-        account::{Budget, Caps},
-        edge::{Mode, exchange::tests::Memory},
-        record::Usage,
-    };
-
-    #[derive(Serialize)]
-    struct Number(String);
-
-    impl Row for Number {
-        fn row_id(&self) -> &str {
-            &self.0
-        }
-    }
-
-    #[derive(Default)]
-    struct Kept(Mutex<HashMap<String, Outcome>>);
-
-    impl Sink<u8> for Kept {
-        fn seen(&self, hash: &str) -> Option<(Outcome, u64)> {
-            self.0.lock().unwrap().get(hash).map(|o| (o.clone(), 0))
-        }
-        fn accept(&self, hash: &str, done: Done<u8>) -> Result<(), SinkError> {
-            self.0.lock().unwrap().insert(hash.to_owned(), done.outcome);
-            Ok(())
-        }
-    }
-
-    fn numbers(count: usize) -> Vec<Number> {
-        (0..count).map(|i| Number(format!("row_{i}"))).collect()
-    }
-
-    fn context() -> Context {
-        let recorder = Arc::new(Recorder::new(Arc::new(Memory::default()), Mode::Reuse));
-        Context { stage: "3-generate".into(), events: Events::channel().0, cancel: CancellationToken::new(), recorder }
-    }
-
-    const PACE: Pace = Pace { concurrency: 4, max_failure_rate: 0.5 };
-
-    #[tokio::test]
-    async fn a_dead_provider_is_noticed_after_some_twenty_rows() {
-        let asked = AtomicU64::new(0);
-        let out = Kept::default();
-        let error = drive(numbers(5000), PACE, &context(), &out, |n| {
-            asked.fetch_add(1, Ordering::SeqCst);
-            async move { Done::<u8>::none(Outcome::failed(n.0, "model-failed", "it is down")) }
-        })
-        .await
-        .unwrap_err();
-        assert!(asked.load(Ordering::SeqCst) < 30, "{} rows were tried", asked.load(Ordering::SeqCst));
-        assert!(error.to_string().contains("model-failed: it is down"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn rows_that_were_not_tried_do_not_hide_failures() {
-        let out = Kept::default();
-        let end = |n: Number| async move {
-            let failed = n.0.ends_with('7');
-            Done::<u8>::none(if failed { Outcome::failed(n.0, "f", "c") } else { Outcome::skipped(n.0, "s") })
-        };
-        assert!(matches!(
-            drive(numbers(20), PACE, &context(), &out, end).await,
-            Err(StageError::TooManyFailures { failed: 2, .. })
-        ));
-    }
-
-    #[tokio::test]
-    async fn rows_that_ended_before_are_counted_and_not_done_again() {
-        let (cx, out) = (context(), Kept::default());
-        let work = |n: Number| async move { Done::<u8>::kept(&n.0, vec![]) };
-        drive(numbers(3), PACE, &cx, &out, work).await.unwrap();
-        let again = AtomicU64::new(0);
-        let summary = drive(numbers(5), PACE, &cx, &out, |n| {
-            again.fetch_add(1, Ordering::SeqCst);
-            work(n)
-        })
-        .await
-        .unwrap();
-        assert_eq!((summary.input_rows, summary.kept, again.into_inner()), (5, 5, 2));
-    }
-
-    #[tokio::test]
-    async fn rows_that_wait_have_no_end_and_are_taken_up_again() {
-        let (cx, out) = (context(), Kept::default());
-        let waits = |n: Number| async move {
-            let odd = n.0.ends_with(['1', '3']);
-            if odd { Done::<u8>::none(Outcome::waiting(n.0, "a batch")) } else { Done::kept(&n.0, vec![]) }
-        };
-        let error = drive(numbers(5), PACE, &cx, &out, waits).await.unwrap_err();
-        assert!(matches!(error, StageError::Waiting { waiting: 2, rows: 5, ref cause, .. } if cause == "a batch"), "{error}");
-        let summary = drive(numbers(5), PACE, &cx, &out, |n| async move { Done::<u8>::kept(&n.0, vec![]) }).await.unwrap();
-        assert_eq!((summary.input_rows, summary.kept), (5, 5));
-    }
-
-    #[tokio::test]
-    async fn a_budget_that_is_used_up_starts_no_more_rows() {
-        let caps = Caps { tokens: Some(10), ..Caps::default() };
-        let budget = Budget::new(caps, Usage::default());
-        let recorder = Recorder::new(Arc::new(Memory::default()), Mode::Reuse).with_budget(Arc::clone(&budget));
-        let (cx, out) = (Context { recorder: Arc::new(recorder), ..context() }, Kept::default());
-        let started = AtomicU64::new(0);
-        let used = Usage { output_tokens: 4, ..Usage::default() };
-        let error = drive(numbers(50), PACE, &cx, &out, |n| {
-            started.fetch_add(1, Ordering::SeqCst);
-            let budget = &budget;
-            async move {
-                match budget.reserve(used).await {
-                    Ok(reserved) => reserved.settle(used),
-                    Err(reached) => return Done::<u8>::none(Outcome::waiting(n.0, reached.to_string())),
-                }
-                Done::kept(&n.0, vec![])
-            }
-        })
-        .await
-        .unwrap_err();
-        assert!(matches!(error, StageError::Budget { done: 2, rows: 50, .. }), "{error}");
-        assert!(started.into_inner() <= 2 + PACE.concurrency as u64 && out.0.into_inner().unwrap().len() == 2);
-    }
-
-    #[tokio::test]
-    async fn cancelling_keeps_what_has_ended() {
-        let (cx, out) = (context(), Kept::default());
-        let pace = Pace { concurrency: 1, ..PACE };
-        let ended = drive(numbers(9), pace, &cx, &out, |n| {
-            let cancel = cx.cancel.clone();
-            async move {
-                if n.0 == "row_4" {
-                    cancel.cancel();
-                    std::future::pending::<()>().await;
-                }
-                Done::<u8>::kept(&n.0, vec![])
-            }
-        })
-        .await;
-        assert!(matches!(ended, Err(StageError::Interrupted)));
-        assert_eq!(out.0.into_inner().unwrap().len(), 4);
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ChatRequest, Finish, Format, RecordedChat},
-    record::{EvolveFailed, Outcome, Repairs, Usage, count_repairs},
+    record::{EvolveFailed, Outcome, Repairs, Usage, Wait, count_repairs},
     reply::{self, Reading, Repair},
     schema::Schema,
 };
@@ -28,8 +28,8 @@ pub struct Meter {
     pub attempts: u32,
     /// Why a model could not be asked at all: it is down, or the reply to replay is not recorded.
     pub unreachable: Option<String>,
-    /// Whether that is because the question was not asked yet.
-    pub waits: bool,
+    /// What the row waits for, when that says nothing of its question.
+    pub waits: Option<Wait>,
     /// Repairs of the replies that were used, by prompt and rule.
     pub repairs: Repairs,
     /// Steps of evolution that came to nothing, and why.
@@ -70,8 +70,8 @@ pub struct AskFailure {
     pub raw: Option<String>,
     /// True when the model answered, and no answer could be used; false when it could not be asked.
     pub answered: bool,
-    /// True when the question was not asked yet: the row waits for a batch, or for more money.
-    pub waits: bool,
+    /// What the row waits for, when that says nothing of its question.
+    pub waits: Option<Wait>,
 }
 
 impl AskFailure {
@@ -89,8 +89,8 @@ impl AskFailure {
 
     /// The outcome of a row that failed on this.
     pub fn outcome(self, input_id: &str) -> Outcome {
-        if self.waits {
-            return Outcome::waiting(input_id, self.cause);
+        if let Some(wait) = self.waits {
+            return Outcome::waiting(input_id, wait, self.cause);
         }
         let mut outcome = Outcome::failed(input_id, self.reason, self.cause);
         outcome.raw = self.raw;
@@ -129,7 +129,7 @@ pub async fn ask<T>(
         cause,
         raw: raw.map(kept),
         answered: matches!(reason, "unusable-reply" | "refused"),
-        waits: false,
+        waits: None,
     };
     let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..6];
     let messages = prompt.render(&question.inputs, nonce).map_err(|e| fail("prompt", e.to_string(), None))?;
@@ -153,10 +153,11 @@ pub async fn ask<T>(
             meter.attempts += e.attempts;
             meter.usage += e.usage;
             // What a model refuses or garbles it will refuse again: that is an answer of a kind.
-            if !e.is_final() {
+            if e.waits().is_some() && meter.waits.is_none() {
+                (meter.waits, meter.unreachable) = (e.waits(), Some(e.to_string()));
+            } else if !e.is_final() {
                 meter.unreachable.get_or_insert_with(|| e.to_string());
             }
-            meter.waits |= e.waits();
             let failure = fail(if e.is_final() { "refused" } else { "model-failed" }, e.to_string(), e.raw.clone());
             AskFailure { waits: e.waits(), ..failure }
         })?;

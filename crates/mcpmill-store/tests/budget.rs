@@ -19,7 +19,7 @@ use mcpmill_core::{
     edge::{ChatError, ChatModel, ChatReply, ChatRequest, Finish, Format, Mode, RecordedChat, Recorder},
     event::{Events, Summary},
     id::{SampleId, ServerId},
-    record::{Message, Outcome, Sample, SampleKind, Tool, ToolDraft, Usage},
+    record::{Message, Outcome, Sample, SampleKind, Tool, ToolDraft, Usage, Wait},
 };
 use mcpmill_store::{
     exchanges::SqliteExchanges,
@@ -92,8 +92,8 @@ async fn work(tool: Tool, model: &RecordedChat) -> Done<Sample> {
                 }
             }
             Err(error) => {
-                assert!(error.waits(), "{error}");
-                return Done::none(Outcome::waiting(id, error.to_string()).with_usage(used, 0));
+                assert_eq!(error.waits(), Some(Wait::Budget), "{error}");
+                return Done::none(Outcome::waiting(id, Wait::Budget, error.to_string()).with_usage(used, 0));
             }
         }
     }

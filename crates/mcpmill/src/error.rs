@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use mcpmill_core::drive::StageError;
+
 /// Exit codes, as documented in the README.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -88,5 +90,34 @@ impl fmt::Display for Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self { exit: Exit::Unexpected, chain: error.chain().map(ToString::to_string).collect(), hint: None }
+    }
+}
+
+impl From<StageError> for Failure {
+    fn from(error: StageError) -> Self {
+        match &error {
+            StageError::Interrupted => Self::new(Exit::Interrupted, "interrupted; what was done is saved")
+                .hint("the same command goes on where it stopped (without `--new`, which begins another run)"),
+            StageError::TooManyFailures { stage, .. } => {
+                let hint = format!(
+                    "every cause is in the run's events.jsonl, stage {stage}; when the cause is gone, the same command goes on (without `--new`)"
+                );
+                Self::from_error(Exit::Failures, &error).hint(hint)
+            }
+            StageError::Unreachable { .. } => Self::from_error(Exit::Environment, &error).hint(
+                "what was done is saved; when the model answers again (its provider, key and credit), the same command goes on (without `--new`)",
+            ),
+            StageError::Store { .. } => Self::from_error(Exit::Unexpected, &error)
+                .hint("what was done is saved; when the exchange store can be written again, the same command goes on (without `--new`)"),
+            StageError::Budget { .. } => Self::from_error(Exit::Budget, &error)
+                .hint("what was done is saved; the same command with a higher cap in `[budget]` goes on where it stopped; answers of batches, once taken in, give back what they did not use"),
+            StageError::Waiting { .. } => Self::from_error(Exit::Waiting, &error)
+                .hint("hand the files in (`mcpmill batch submit FILE`, or by other means) and take the answers (`mcpmill batch fetch ID`, or `batch import FILE`); then the same command goes on"),
+            StageError::Empty { .. } => {
+                Self::from_error(Exit::Failures, &error).hint("`mcpmill doctor` says what is missing on this machine")
+            }
+            StageError::Settings { .. } | StageError::Input { .. } => Self::from_error(Exit::Usage, &error),
+            StageError::Sink(_) => Self::from_error(Exit::Unexpected, &error),
+        }
     }
 }

@@ -416,7 +416,7 @@ impl Line {
             Ok(summary) => summary,
             Err(failure) => {
                 // Rows that failed because something was down are tried again when the run goes on.
-                if failure.exit == Exit::Failures {
+                if matches!(failure.exit, Exit::Failures | Exit::Environment) {
                     journal.forget_failed().map_err(fail)?;
                 }
                 return Err(failure);
@@ -560,28 +560,4 @@ fn at_hand(servers: &[ServerRecord], worlds: &BTreeMap<String, WorldSpec>) -> Ha
         (server.id.clone(), things.join("; "))
     };
     servers.iter().map(line).filter(|(_, text)| !text.is_empty()).collect()
-}
-
-impl From<StageError> for Failure {
-    fn from(error: StageError) -> Self {
-        match &error {
-            StageError::Interrupted => Self::new(Exit::Interrupted, "interrupted; what was done is saved")
-                .hint("the same command goes on where it stopped (without `--new`, which begins another run)"),
-            StageError::TooManyFailures { stage, .. } => {
-                let hint = format!(
-                    "every cause is in the run's events.jsonl, stage {stage}; when the cause is gone, the same command goes on (without `--new`)"
-                );
-                Self::from_error(Exit::Failures, &error).hint(hint)
-            }
-            StageError::Budget { .. } => Self::from_error(Exit::Budget, &error)
-                .hint("what was done is saved; the same command with a higher cap in `[budget]` goes on where it stopped; answers of batches, once taken in, give back what they did not use"),
-            StageError::Waiting { .. } => Self::from_error(Exit::Waiting, &error)
-                .hint("hand the files in (`mcpmill batch submit FILE`, or by other means) and take the answers (`mcpmill batch fetch ID`, or `batch import FILE`); then the same command goes on"),
-            StageError::Empty { .. } => {
-                Self::from_error(Exit::Failures, &error).hint("`mcpmill doctor` says what is missing on this machine")
-            }
-            StageError::Settings { .. } | StageError::Input { .. } => Self::from_error(Exit::Usage, &error),
-            StageError::Sink(_) => Self::from_error(Exit::Unexpected, &error),
-        }
-    }
 }

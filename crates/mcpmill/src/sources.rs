@@ -60,9 +60,7 @@ impl Fetch for RecordedFetch {
             Ok(recorded) => Err(serde_json::from_value::<Failed>(recorded.reply).map_or_else(unreadable, |told| told.failed)),
             Err(ExchangeError::Live(error)) => Err(error),
             Err(ExchangeError::NotRecorded { .. }) => Err(fail(FetchErrorKind::Offline)),
-            Err(error @ (ExchangeError::Store(_) | ExchangeError::Budget(_))) => {
-                Err(fail(FetchErrorKind::Cache(error.to_string())))
-            }
+            Err(error @ ExchangeError::Store(_)) => Err(fail(FetchErrorKind::Cache(error.to_string()))),
         }
     }
 }

@@ -9,17 +9,18 @@ use std::{
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use mcpmill_core::{
-    edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest},
+    account::{Cap, Reached},
+    edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Free, NotSent, Toll},
     record::Usage,
     secrets::is_secret_parameter,
 };
 use reqwest::StatusCode;
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::{
     ability::{Ability, Binding, BindingCounts, Plan},
-    flow::{Ended, Flow, GivenUp, Notes},
+    flow::{Ended, Flow, GivenUp, Notes, Slot},
     pause,
     settings::{EndpointError, EndpointSettings},
     shown::Shown,
@@ -80,17 +81,25 @@ impl Miss {
         Self { kind, detail, raw: None, usage, ended, again: false, down: false }
     }
 
+    /// One that every question would meet now.
+    fn denied(kind: ChatErrorKind, detail: impl Into<String>) -> Self {
+        Self { ended: Ended::Denied, ..Self::new(kind, detail) }
+    }
+
+    /// The provider is waited for no more.
+    fn given_up(GivenUp(why): GivenUp, raw: Option<String>) -> Self {
+        Self { raw, ..Self::new(ChatErrorKind::Unavailable, why) }
+    }
+
+    fn not_sent(why: &NotSent) -> Self {
+        let ChatError { kind, detail, .. } = ChatError::not_sent("", why);
+        Self::new(kind, detail)
+    }
+
     /// One of the provider's, which may pass.
     fn failed(kind: ChatErrorKind, detail: impl Into<String>, overload: bool, pause: Option<Duration>) -> Self {
         Self { ended: Ended::Failed { overload, pause }, again: true, ..Self::new(kind, detail) }
     }
-}
-
-/// What a call last had of its provider.
-#[derive(Default)]
-struct Last {
-    detail: String,
-    raw: Option<String>,
 }
 
 /// How far a call is.
@@ -216,7 +225,9 @@ impl Endpoint {
                 // A page is no model's, and nobody pays for it.
                 let page = text.trim_start().starts_with('<');
                 let usage = if page { Usage::default() } else { self.used(usage, most) };
-                return Err(unreadable(why, usage));
+                let miss = unreadable(why, usage);
+                // It says nothing of the question either; what is no completion may.
+                return Err(if page { Miss { kind: ChatErrorKind::Unavailable, ..miss } } else { miss });
             }
         };
         let usage = self.used(read.used, most);
@@ -246,11 +257,10 @@ impl Endpoint {
         }
     }
 
-    /// A good reply that cannot be read. A provider may be in trouble; one that says nothing else is none.
+    /// A good reply that cannot be read: the provider may be in trouble.
     fn unreadable(&self, why: Fault) -> Miss {
         match why {
-            Fault::Failed(detail) => Miss::failed(ChatErrorKind::Provider, detail, false, None),
-            Fault::NoCompletion(detail) => Miss::failed(ChatErrorKind::Unavailable, detail, false, None),
+            Fault::Failed(detail) | Fault::NoCompletion(detail) => Miss::failed(ChatErrorKind::Provider, detail, false, None),
             Fault::Calls(detail) => Miss::new(ChatErrorKind::Malformed, detail),
         }
     }
@@ -277,8 +287,10 @@ impl Endpoint {
         // While the provider is down calls wait for it: its failures are not the question's. One that may have been paid
         // for is counted all the same, so that a call never uses more than it may at most.
         let waits = miss.down && miss.usage == Usage::default() && (probe || self.flow.is_down());
+        if let Some(given_up) = self.flow.given_up().filter(|_| miss.again) {
+            return Err(Miss::given_up(given_up, miss.raw));
+        }
         match miss.kind {
-            ChatErrorKind::RateLimited(pause) if pause > self.settings.give_up_after => return Err(miss),
             ChatErrorKind::RateLimited(_) => call.busy += 1,
             _ if !waits => call.failed += 1,
             _ => {}
@@ -298,12 +310,12 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The provider is waited for no more; `last` is what this call had of it.
-    fn given_up(GivenUp(down): GivenUp, last: Option<Last>) -> Miss {
-        let Last { detail, raw } = last.unwrap_or_default();
-        let last = if detail.is_empty() { detail } else { format!(" ({detail})") };
-        let detail = format!("the provider has not answered for {} s{last}; calls wait no more", down.as_secs());
-        Miss { raw, ..Miss::new(ChatErrorKind::Unavailable, detail) }
+    /// Waits its turn for a try, and until it may be sent.
+    async fn enter(&self, body: &str, request: &ChatRequest, toll: &dyn Toll) -> Result<Slot<'_>, Miss> {
+        let estimate = body.len() as u64 / 4 + self.settings.most_output(request);
+        let slot = in_time(toll, self.flow.enter(estimate)).await?.map_err(|given_up| Miss::given_up(given_up, None))?;
+        toll.before(self.most(body, request)).await.map_err(|why| Miss::not_sent(&why))?;
+        Ok(slot)
     }
 
     fn answered(&self, request: &ChatRequest, first: Plan, call: &Call, reply: ChatReply) -> ChatReply {
@@ -335,6 +347,10 @@ impl ChatModel for Endpoint {
     }
 
     async fn chat(&self, request: &ChatRequest) -> Result<ChatReply, ChatError> {
+        self.chat_paid(request, &Free).await
+    }
+
+    async fn chat_paid(&self, request: &ChatRequest, toll: &dyn Toll) -> Result<ChatReply, ChatError> {
         let first = self.ability.plan(request);
         let (usage, learnt) = (Usage::default(), Vec::new());
         let mut call = Call { plan: first, attempts: 0, failed: 0, busy: 0, usage, refusal: None, learnt };
@@ -344,15 +360,15 @@ impl ChatModel for Endpoint {
         let shown = Shown::of(&request.tools, self.settings.tool_schema)
             .map_err(|why| self.error(Miss::new(ChatErrorKind::Rejected, why), &call))?;
         self.flow.begin();
-        let mut last: Option<Last> = None;
+        let mut raw = None;
         loop {
             let body = self.body(request, call.plan, &shown);
-            let estimate = body.len() as u64 / 4 + self.settings.most_output(request);
-            let entered = self.flow.enter(estimate).await;
-            let slot = entered.map_err(|given_up| self.error(Self::given_up(given_up, last.take()), &call))?;
+            let entered = self.enter(&body, request, toll).await;
+            // What the provider said last, where it said something.
+            let mut slot = entered.map_err(|miss| self.error(Miss { raw: raw.take(), ..miss }, &call))?;
             let probe = slot.is_probe();
             call.attempts += 1;
-            let miss = match self.once(request, body, &shown).await {
+            let miss = match slot.send(self.once(request, body, &shown)).await {
                 Ok(reply) => {
                     call.usage += reply.usage;
                     slot.end(Ended::Answered(reply.usage.input_tokens + reply.usage.output_tokens), "");
@@ -362,11 +378,22 @@ impl ChatModel for Endpoint {
             };
             slot.end(miss.ended, &miss.detail);
             call.usage += miss.usage;
-            last = Some(Last { detail: miss.detail.clone(), raw: miss.raw.clone() });
-            let after = self.after(miss, probe, request, &mut call).await;
-            after.map_err(|miss| self.error(miss, &call))?;
+            raw.clone_from(&miss.raw);
+            let missed = toll.missed(miss.usage).await.map_err(|why| Miss::not_sent(&why));
+            let again = async {
+                missed?;
+                in_time(toll, self.after(miss, probe, request, &mut call)).await?
+            };
+            again.await.map_err(|miss| self.error(miss, &call))?;
         }
     }
+}
+
+/// Waits no longer than the run may ask.
+async fn in_time<T>(toll: &dyn Toll, waiting: impl Future<Output = T>) -> Result<T, Miss> {
+    let Some(until) = toll.until() else { return Ok(waiting.await) };
+    let late = |_| Miss::not_sent(&NotSent::Budget(Reached(Cap::Time)));
+    timeout_at(until.into(), waiting).await.map_err(late)
 }
 
 /// What batches need of an endpoint.
@@ -446,28 +473,30 @@ impl Endpoint {
 /// A reply with another status than success.
 fn refused(status: StatusCode, pause: Option<Duration>, raw: Option<String>) -> Miss {
     let detail = format!("status {}", status.as_u16());
-    let no_credit = || raw.as_deref().is_some_and(|raw| raw.contains("insufficient_quota"));
-    let unsupported = || raw.as_deref().is_some_and(|raw| raw.contains("No endpoints found"));
+    let says = |words: &str| raw.as_deref().is_some_and(|raw| raw.contains(words));
     let miss = match status {
         // A pause brings no money.
-        StatusCode::TOO_MANY_REQUESTS if no_credit() => Miss::new(ChatErrorKind::Unavailable, detail),
+        StatusCode::TOO_MANY_REQUESTS if says("insufficient_quota") => Miss::denied(ChatErrorKind::Unavailable, detail),
         StatusCode::TOO_MANY_REQUESTS => {
             let kind = ChatErrorKind::RateLimited(pause.unwrap_or_default());
             Miss { ended: Ended::Busy(pause), again: true, ..Miss::new(kind, detail) }
         }
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Miss::new(ChatErrorKind::Unauthorised, detail),
-        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
-            Miss::new(ChatErrorKind::Rejected, detail)
-        }
+        // A router that lets a moderator read the question first.
+        StatusCode::FORBIDDEN if says("moderation") || says("flagged") => Miss::new(ChatErrorKind::Rejected, detail),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Miss::denied(ChatErrorKind::Unauthorised, detail),
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNPROCESSABLE_ENTITY
+        | StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS => Miss::new(ChatErrorKind::Rejected, detail),
         // A router that has no provider for one of the fields.
-        StatusCode::NOT_FOUND if unsupported() => Miss::new(ChatErrorKind::Rejected, detail),
+        StatusCode::NOT_FOUND if says("No endpoints found") => Miss::new(ChatErrorKind::Rejected, detail),
         StatusCode::INTERNAL_SERVER_ERROR | StatusCode::REQUEST_TIMEOUT => {
             Miss::failed(ChatErrorKind::Provider, detail, false, pause)
         }
         // What stands before the model says that the model is not there.
         status if status.is_server_error() => Miss { down: true, ..Miss::failed(ChatErrorKind::Provider, detail, true, pause) },
         // Out of credit, no such model, moved elsewhere: says nothing of the question.
-        _ => Miss::new(ChatErrorKind::Unavailable, detail),
+        _ => Miss::denied(ChatErrorKind::Unavailable, detail),
     };
     Miss { raw, ..miss }
 }

@@ -8,9 +8,9 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
-    account::{Charge, Reached},
-    edge::{Class, Exchange, ExchangeError, ExchangeKind, Paid, Recorder},
-    record::{Message, ToolCall, Usage},
+    account::Reached,
+    edge::{Class, Exchange, ExchangeError, ExchangeKind, NotSent, Paid, Recorder, Toll},
+    record::{Message, ToolCall, Usage, Wait},
     reply::Repair,
 };
 
@@ -119,6 +119,16 @@ pub trait ChatModel: Send + Sync {
     /// # Errors
     /// The endpoint could not be asked, refused, or answered something that is no chat reply.
     async fn chat(&self, request: &ChatRequest) -> Result<ChatReply, ChatError>;
+
+    /// One answer, asking `toll` before every try. A model that makes tries of its own, or lets calls wait for each
+    /// other, asks when one is about to be sent; others ask once, for all.
+    ///
+    /// # Errors
+    /// As [`ChatModel::chat`]; also when the toll forbids it.
+    async fn chat_paid(&self, request: &ChatRequest, toll: &dyn Toll) -> Result<ChatReply, ChatError> {
+        toll.before(self.at_most(request)).await.map_err(|not_sent| ChatError::not_sent(self.model(), &not_sent))?;
+        self.chat(request).await
+    }
 }
 
 /// A model did not answer.
@@ -154,7 +164,7 @@ pub enum ChatErrorKind {
     Provider,
     /// Key missing or refused.
     Unauthorised,
-    /// The endpoint does not serve the model: no credit, no such model, another page.
+    /// The endpoint does not serve the model: it is down for long, no credit, no such model, another page.
     Unavailable,
     /// The request was refused (400, 413, 422), for instance a format the endpoint does not know.
     Rejected,
@@ -171,15 +181,31 @@ pub enum ChatErrorKind {
 }
 
 impl ChatError {
+    /// A question that was not sent.
+    pub fn not_sent(model: &str, why: &NotSent) -> Self {
+        let kind = match why {
+            NotSent::Budget(_) => ChatErrorKind::BudgetReached,
+            NotSent::Store(_) => ChatErrorKind::Internal,
+        };
+        let (model, detail) = (model.to_owned(), why.to_string());
+        Self { model, kind, detail, raw: None, attempts: 0, usage: Usage::default() }
+    }
+
     /// Whether the model answered, and would answer so again: it refused the request, or its reply
     /// cannot be read.
     pub fn is_final(&self) -> bool {
         matches!(self.kind, ChatErrorKind::Rejected | ChatErrorKind::Malformed)
     }
 
-    /// Whether the question was not asked, and will be when the run goes on.
-    pub fn waits(&self) -> bool {
-        matches!(self.kind, ChatErrorKind::BudgetReached | ChatErrorKind::Pending)
+    /// What the question waits for when it says nothing of the question that there is no answer: it will be asked when
+    /// the run goes on.
+    pub fn waits(&self) -> Option<Wait> {
+        match self.kind {
+            ChatErrorKind::BudgetReached => Some(Wait::Budget),
+            ChatErrorKind::Pending => Some(Wait::Batch),
+            ChatErrorKind::Unauthorised | ChatErrorKind::Unavailable => Some(Wait::Model),
+            _ => None,
+        }
     }
 
     /// Whether another try makes sense.
@@ -281,8 +307,8 @@ impl RecordedChat {
                 }
             };
         }
-        let live = || async {
-            let answer = self.model.chat(request).await;
+        let live = |toll: Arc<dyn Toll>| async move {
+            let answer = self.model.chat_paid(request, &*toll).await;
             let (usage, attempts) = match &answer {
                 Ok(reply) => (reply.usage, reply.attempts),
                 Err(error) => (error.usage, error.attempts),
@@ -296,11 +322,9 @@ impl RecordedChat {
             let told = told.and_then(|told| told.map_err(|e| fail(ChatErrorKind::Internal, e.to_string())));
             Paid { told, usage, attempts }
         };
-        let at_most = Charge { account: self.model(), usage: self.model.at_most(request), attempts: 0 };
-        let asked = self.recorder.ask_paid(ExchangeKind::Chat, &question, settled, Some(at_most), live).await;
+        let asked = self.recorder.ask_paid(ExchangeKind::Chat, &question, settled, self.model(), live).await;
         let recorded = asked.map_err(|error| match error {
             ExchangeError::Live(error) => error,
-            ExchangeError::Budget(_) => fail(ChatErrorKind::BudgetReached, error.to_string()),
             ExchangeError::NotRecorded { .. } => fail(ChatErrorKind::NotRecorded, error.to_string()),
             ExchangeError::Store(error) => fail(ChatErrorKind::Internal, error.to_string()),
         })?;

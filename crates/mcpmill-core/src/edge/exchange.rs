@@ -15,6 +15,7 @@ use thiserror::Error;
 use crate::{
     account::{Accounts, Budget, Charge, Reached},
     canonical::{canonical, sha256_hex},
+    edge::toll::{Sending, Toll},
     record::Usage,
 };
 
@@ -105,6 +106,11 @@ pub trait Exchanges: Send + Sync {
     /// no answer came, a kill lies between: the call counts as a repeated one, and the cut-off one at its most.
     async fn begin(&self, key: &str, at_most: &Charge<'_>) -> Result<(), StoreError>;
 
+    /// Changes the note of [`Exchanges::begin`] to what the call may now have used at most when it ends here.
+    async fn note(&self, _key: &str, _at_most: &Charge<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Keeps an exchange as this run's, adds what it used to the run's accounts and forgets its note. Other runs keep
     /// theirs.
     async fn put(&self, exchange: &Exchange, used: &Charge<'_>) -> Result<(), StoreError>;
@@ -168,9 +174,6 @@ pub enum ExchangeError<E: std::error::Error> {
         /// The key that was looked up.
         key: String,
     },
-    /// The run may use no more.
-    #[error(transparent)]
-    Budget(Reached),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -193,12 +196,13 @@ pub struct Recorder {
     mode: Mode,
     budget: Option<Arc<Budget>>,
     flights: Turns,
+    broken: Mutex<Option<String>>,
 }
 
 impl Recorder {
     /// A recorder over `store`.
     pub fn new(store: Arc<dyn Exchanges>, mode: Mode) -> Self {
-        Self { store, mode, budget: None, flights: Mutex::default() }
+        Self { store, mode, budget: None, flights: Mutex::default(), broken: Mutex::default() }
     }
 
     /// Asks only as long as `budget` allows.
@@ -211,6 +215,17 @@ impl Recorder {
     /// The cap of the budget that was reached: nobody is asked any more.
     pub fn exhausted(&self) -> Option<Reached> {
         self.budget.as_ref()?.reached()
+    }
+
+    /// What the store said when it failed first: what is asked from then on may be lost, and rows that fail have failed
+    /// for that.
+    pub fn broken(&self) -> Option<String> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that the store failed.
+    pub(super) fn breaks(&self, error: &StoreError) {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.to_string());
     }
 
     /// Counts the calls that nobody waits for any more as cut off; for when all work has ended.
@@ -290,63 +305,85 @@ impl Recorder {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<Value, E>>,
     {
-        let free = || async { Paid { told: live().await, usage: Usage::default(), attempts: 1 } };
-        self.ask_paid(kind, request, settled, None, free).await
+        let free = |_| async { Paid { told: live().await, usage: Usage::default(), attempts: 1 } };
+        self.ask_through(kind, request, settled, kind.as_str(), true, free).await
     }
 
-    /// As [`Recorder::ask`], for a call that is paid for: `at_most` names the account and what the call may use at
-    /// most, which the budget has to have left.
+    /// As [`Recorder::ask`], for a call that is paid for on `account`: it asks its [`Toll`] before every try.
     ///
     /// # Errors
-    /// As [`Recorder::ask`]; also when the budget is used up.
+    /// As [`Recorder::ask`].
     pub async fn ask_paid<E, F, Fut>(
         &self,
         kind: ExchangeKind,
         request: &Value,
         settled: fn(&Value) -> bool,
-        at_most: Option<Charge<'_>>,
+        account: &str,
         live: F,
     ) -> Result<Recorded, ExchangeError<E>>
     where
         E: std::error::Error,
-        F: FnOnce() -> Fut,
+        F: FnOnce(Arc<dyn Toll>) -> Fut,
+        Fut: Future<Output = Paid<Result<Value, E>>>,
+    {
+        self.ask_through(kind, request, settled, account, false, |call| live(call)).await
+    }
+
+    /// A call that is `free` is noted here, as it asks no toll.
+    async fn ask_through<E, F, Fut>(
+        &self,
+        kind: ExchangeKind,
+        request: &Value,
+        settled: fn(&Value) -> bool,
+        account: &str,
+        free: bool,
+        live: F,
+    ) -> Result<Recorded, ExchangeError<E>>
+    where
+        E: std::error::Error,
+        F: FnOnce(Arc<Sending>) -> Fut,
         Fut: Future<Output = Paid<Result<Value, E>>>,
     {
         let key = Exchange::key(kind, request);
         let flight = Flight::join(&self.flights, &key);
         let _turn = flight.turn.lock().await;
-        match self.store.get(&key)? {
+        let broke = |error: StoreError| {
+            self.breaks(&error);
+            ExchangeError::Store(error)
+        };
+        match self.store.get(&key).map_err(broke)? {
             Some(stored) if self.serves(kind, &stored, settled) => {
-                self.store.reuse(&key, at_most.map_or(kind.as_str(), |at_most| at_most.account)).await?;
+                self.store.reuse(&key, account).await.map_err(broke)?;
                 return Ok(Recorded { reply: stored.exchange.reply, live: false });
             }
             _ if self.mode == Mode::Replay => return Err(ExchangeError::NotRecorded { kind, key }),
             _ => {}
         }
-        let reserved = match (&self.budget, &at_most) {
-            (Some(budget), Some(at_most)) => Some(budget.reserve(at_most.usage).await.map_err(ExchangeError::Budget)?),
-            _ => None,
-        };
-        let at_most = at_most.unwrap_or(Charge { account: kind.as_str(), usage: Usage::default(), attempts: 0 });
-        self.store.begin(&key, &at_most).await?;
-        let Paid { told, usage, attempts } = live().await;
-        let used = Charge { usage, attempts, ..at_most };
-        let kept = match told {
+        let budget = self.budget.clone().filter(|_| !free);
+        let call = Arc::new(Sending::new(Arc::clone(&self.store), budget, &key, account));
+        if free {
+            call.note(Usage::default()).await.map_err(broke)?;
+        }
+        let Paid { told, usage, attempts } = live(Arc::clone(&call)).await;
+        // One that is dropped before stays reserved: nobody knows what it cost.
+        let sent = call.ended(usage);
+        if let (Err(_), Some(fault)) = (&told, call.fault()) {
+            return Err(broke(fault));
+        }
+        let used = Charge { account, usage, attempts };
+        match told {
             Ok(reply) => {
                 let exchange = Exchange { key, kind, request: request.clone(), reply };
-                self.store.put(&exchange, &used).await?;
+                self.store.put(&exchange, &used).await.map_err(broke)?;
                 Ok(Recorded { reply: exchange.reply, live: true })
             }
             Err(error) => {
-                self.store.abandon(&key, &used).await?;
+                if sent {
+                    self.store.abandon(&key, &used).await.map_err(broke)?;
+                }
                 Err(ExchangeError::Live(error))
             }
-        };
-        // One that is dropped before stays reserved: nobody knows what it cost.
-        if let Some(reserved) = reserved {
-            reserved.settle(usage);
         }
-        kept
     }
 }
 
@@ -390,14 +427,21 @@ pub(crate) mod tests {
     use super::*;
     use crate::account::Caps;
 
-    /// An in-memory store; `own` holds the keys this run has used, `noted` those in flight.
+    /// An in-memory store; `own` holds the keys this run has used, `noted` those in flight with what they cost at most.
     #[derive(Default)]
     pub(crate) struct Memory {
         kept: Mutex<HashMap<String, Exchange>>,
         own: Mutex<Vec<String>>,
-        noted: Mutex<Vec<String>>,
+        noted: Mutex<HashMap<String, f64>>,
         repeated: AtomicU64,
         accounts: Mutex<Accounts>,
+    }
+
+    impl Memory {
+        /// What the call in flight of this key would cost if it were cut off.
+        pub(crate) fn noted_at(&self, key: &str) -> Option<f64> {
+            self.noted.lock().unwrap().get(key).copied()
+        }
     }
 
     #[async_trait]
@@ -412,25 +456,28 @@ pub(crate) mod tests {
             Ok(())
         }
 
-        async fn begin(&self, key: &str, _: &Charge<'_>) -> Result<(), StoreError> {
-            let mut noted = self.noted.lock().unwrap();
-            let before = noted.iter().any(|k| k == key);
+        async fn begin(&self, key: &str, at_most: &Charge<'_>) -> Result<(), StoreError> {
+            let before = self.noted.lock().unwrap().insert(key.to_owned(), at_most.usage.cost).is_some();
             self.repeated.fetch_add(u64::from(before), Ordering::Relaxed);
-            noted.push(key.to_owned());
+            Ok(())
+        }
+
+        async fn note(&self, key: &str, at_most: &Charge<'_>) -> Result<(), StoreError> {
+            self.noted.lock().unwrap().insert(key.to_owned(), at_most.usage.cost);
             Ok(())
         }
 
         async fn put(&self, exchange: &Exchange, used: &Charge<'_>) -> Result<(), StoreError> {
             self.accounts.lock().unwrap().answered(used);
             self.own.lock().unwrap().push(exchange.key.clone());
-            self.noted.lock().unwrap().retain(|k| *k != exchange.key);
+            self.noted.lock().unwrap().remove(&exchange.key);
             self.kept.lock().unwrap().insert(exchange.key.clone(), exchange.clone());
             Ok(())
         }
 
         async fn abandon(&self, key: &str, used: &Charge<'_>) -> Result<(), StoreError> {
             self.accounts.lock().unwrap().failed(used);
-            self.noted.lock().unwrap().retain(|k| k != key);
+            self.noted.lock().unwrap().remove(key);
             Ok(())
         }
 
@@ -527,17 +574,20 @@ pub(crate) mod tests {
         let recorder = Recorder::new(store.clone(), Mode::Reuse).with_budget(Budget::new(caps, Usage::default()));
         let usage = |cost| Usage { cost, output_tokens: 3, ..Usage::default() };
         let ask = async |n: u64, fails: bool| {
-            let live = || async move {
+            let live = |toll: Arc<dyn Toll>| async move {
+                if let Err(refused) = toll.before(usage(0.5)).await {
+                    return Paid { told: Err(io::Error::other(refused)), usage: Usage::default(), attempts: 0 };
+                }
                 let told = if fails { Err(io::Error::other("down")) } else { Ok(json!(n)) };
                 Paid { told, usage: usage(0.25), attempts: 2 }
             };
-            let at_most = Charge { account: "m", usage: usage(0.5), attempts: 0 };
-            recorder.ask_paid(ExchangeKind::Chat, &json!(n), |_| true, Some(at_most), live).await
+            recorder.ask_paid(ExchangeKind::Chat, &json!(n), |_| true, "m", live).await
         };
         assert!(ask(1, false).await.unwrap().live && !ask(1, false).await.unwrap().live);
         assert!(matches!(ask(2, true).await, Err(ExchangeError::Live(_))));
         assert!(ask(3, false).await.unwrap().live && recorder.exhausted().is_none());
-        assert!(matches!(ask(4, false).await, Err(ExchangeError::Budget(_))), "a quarter is left, half may be needed");
+        let refused = ask(4, false).await.unwrap_err().to_string();
+        assert!(refused.contains("budget is used up"), "a quarter is left, half may be needed: {refused}");
         assert!(recorder.exhausted().is_some() && !ask(3, false).await.unwrap().live, "what is stored is free");
         let account = store.accounts().unwrap().by_name["m"];
         assert_eq!((account.answered, account.failed, account.retried, account.usage.cost), (2, 1, 3, 0.75));

@@ -7,6 +7,7 @@ pub(crate) mod exchange;
 mod fetch;
 mod mcp;
 mod process;
+mod toll;
 
 pub use chat::{
     ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Finish, Format, NotPutOff, PutOff, RecordedChat, Refusal,
@@ -17,6 +18,7 @@ pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Paid,
 pub use fetch::{Fetch, FetchError, FetchErrorKind, FetchRequest, KeyHeader, Page};
 pub use mcp::{ConnectError, Connector, Network, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner, WorldSpec};
 pub use process::{Bind, Confined, Limits, Process, ProcessEnd, ProcessError, ProcessOutput};
+pub use toll::{Free, NotSent, Toll};
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ mod verdict;
 
 pub use export::{ExportRow, Split};
 pub use message::{FunctionCall, Message, ToolCall, ToolCallKind};
-pub use outcome::{EvolveFailed, Outcome, OutcomeKind, Repairs, count_repairs};
+pub use outcome::{EvolveFailed, Outcome, OutcomeKind, Repairs, Wait, count_repairs};
 pub use prediction::Prediction;
 pub use sample::{Revision, Sample, SampleKind};
 pub use server::{EnvVar, HarvestOutcome, Launch, ServerRecord, Source};

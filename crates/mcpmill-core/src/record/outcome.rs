@@ -48,6 +48,20 @@ pub struct Outcome {
     /// Steps of evolution that came to nothing; `None` where there are none.
     #[serde(default)]
     pub evolve_failed: Option<EvolveFailed>,
+    /// What a row without an end waits for; never written down.
+    #[serde(skip)]
+    pub wait: Option<Wait>,
+}
+
+/// What a row without an end waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The answers of a batch.
+    Batch,
+    /// More money, tokens or time.
+    Budget,
+    /// A model that is down or turns calls away.
+    Model,
 }
 
 impl Outcome {
@@ -66,6 +80,7 @@ impl Outcome {
             cost_usd: 0.0,
             repairs: None,
             evolve_failed: None,
+            wait: None,
         }
     }
 
@@ -92,8 +107,9 @@ impl Outcome {
     }
 
     /// The row has no end yet.
-    pub fn waiting(input_id: impl Into<String>, cause: impl Into<String>) -> Self {
-        Self { cause: Some(cause.into()), ..Self::new(input_id, OutcomeKind::Waiting, "waiting") }
+    pub fn waiting(input_id: impl Into<String>, wait: Wait, cause: impl Into<String>) -> Self {
+        let outcome = Self::new(input_id, OutcomeKind::Waiting, "waiting");
+        Self { cause: Some(cause.into()), wait: Some(wait), ..outcome }
     }
 
     /// Adds what model calls used.
@@ -135,7 +151,7 @@ pub enum OutcomeKind {
     Failed,
     /// It was not tried, with a reason.
     Skipped,
-    /// It is no end: the row waits for what is not there yet, the answer of a batch or more money. Never written down;
+    /// It is no end: the row waits for what is not there yet, see [`Wait`]. Never written down;
     /// the row is worked on again when the stage goes on.
     Waiting,
 }

@@ -214,8 +214,10 @@ fn done<T: Row>(row: T, Judged { verdicts, meter, .. }: Judged) -> Done<T> {
         verdicts.iter().filter(|v| v.judgement == Judgement::Unjudged).map(|v| v.filter.as_str()).collect();
     let outcome = match (dropped, &meter.unreachable) {
         (Some(verdict), _) => Outcome { cause: Some(verdict.reason.clone()), ..Outcome::dropped(id, verdict.filter.clone()) },
-        (None, Some(cause)) if meter.waits => Outcome::waiting(id, cause.clone()),
-        (None, Some(cause)) => Outcome::failed(id, "model-failed", cause.clone()),
+        (None, Some(cause)) => match meter.waits {
+            Some(wait) => Outcome::waiting(id, wait, cause.clone()),
+            None => Outcome::failed(id, "model-failed", cause.clone()),
+        },
         (None, None) if undecided.is_empty() => Outcome::kept(id),
         (None, None) => Outcome { reason: format!("unjudged: {}", undecided.join(", ")), ..Outcome::kept(id) },
     };

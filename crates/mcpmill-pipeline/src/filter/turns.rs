@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use mcpmill_core::{
-    record::{Ended, Message, Sample, Trajectory, Verdict},
+    record::{Ended, Message, Sample, Trajectory, Verdict, Wait},
     text::clipped,
 };
 use serde::{Deserialize, Serialize};
@@ -97,7 +97,7 @@ impl Turns {
                     found.masked.extend(answering(&trajectory.messages, at));
                     found.rejected.insert(at, why);
                 }
-                Err(failure) if failure.waits => waiting = Some(failure),
+                Err(failure) if failure.waits == Some(Wait::Batch) => waiting = Some(failure),
                 Err(failure) => return (found, Some(failure)),
             }
         }

@@ -59,7 +59,7 @@ pub(super) async fn sample(seed: &Seed, settings: &GenerateSettings, prompts: &G
 }
 
 pub(super) fn failure(reason: &str, cause: impl Into<String>) -> AskFailure {
-    AskFailure { reason: reason.into(), cause: cause.into(), raw: None, answered: false, waits: false }
+    AskFailure { reason: reason.into(), cause: cause.into(), raw: None, answered: false, waits: None }
 }
 
 impl Making<'_> {

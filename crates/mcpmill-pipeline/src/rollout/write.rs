@@ -137,7 +137,7 @@ impl Writer {
 }
 
 fn cannot(step: &str, cause: String) -> AskFailure {
-    AskFailure { reason: format!("{step}: unusable-schema"), cause, raw: None, answered: true, waits: false }
+    AskFailure { reason: format!("{step}: unusable-schema"), cause, raw: None, answered: true, waits: None }
 }
 
 /// What generate planned for a later call: arguments that the user stated, and the parameter that an answer brings.

@@ -231,6 +231,10 @@ impl Exchanges for SqliteExchanges {
         self.make(Change::Begin { key: key.to_owned(), at_most: at_most.into() }).await
     }
 
+    async fn note(&self, key: &str, at_most: &Charge<'_>) -> Result<(), StoreError> {
+        self.make(Change::Note { key: key.to_owned(), at_most: at_most.into() }).await
+    }
+
     fn repeated(&self) -> Result<u64, StoreError> {
         let sql = "SELECT coalesce(sum(calls), 0) FROM repeated WHERE run = ?1";
         let calls = self.connection().query_row(sql, [&self.run], |row| row.get::<_, i64>(0));

@@ -9,7 +9,7 @@ use mcpmill_core::{
     account::{Account, Accounts, Charge},
     record::Usage,
 };
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{ExchangesErrorKind, checkpoint::Checkpoints, pack::Packed, tables};
@@ -20,12 +20,18 @@ const QUEUE: usize = 1024;
 /// Changes of one transaction, so that other processes get their turn.
 const GROUP: usize = 512;
 
+/// How often a transaction is tried to begin while another process holds the store, each time for as long as the
+/// connection is patient: what was paid for is worth the wait.
+const TRIES: usize = 5;
+
 /// A change of the store, for its run.
 pub(super) enum Change {
     /// A stored exchange was given to the run.
     Reuse { key: String, account: String },
     /// A request is about to be sent.
     Begin { key: String, at_most: Spent },
+    /// It may by now use so much at most.
+    Note { key: String, at_most: Spent },
     /// Its reply is here.
     Put { exchange: Packed, used: Spent },
     /// It ended without a reply.
@@ -99,20 +105,20 @@ impl Drop for Writer {
     }
 }
 
-fn work(mut connection: Connection, run: &str, mut waiting: mpsc::Receiver<Job>, mut checkpoints: Checkpoints) {
+fn work(connection: Connection, run: &str, mut waiting: mpsc::Receiver<Job>, mut checkpoints: Checkpoints) {
     let mut group = Vec::with_capacity(GROUP);
     loop {
         let changes = waiting.blocking_recv_many(&mut group, GROUP);
         if changes == 0 {
             return;
         }
-        commit(&mut connection, run, &mut group);
+        commit(&connection, run, &mut group);
         checkpoints.committed(changes, &connection);
     }
 }
 
 /// Makes the changes of a group in one transaction; one that cannot be made is told so and left out.
-fn commit(connection: &mut Connection, run: &str, group: &mut Vec<Job>) {
+fn commit(connection: &Connection, run: &str, group: &mut Vec<Job>) {
     while !group.is_empty() {
         match together(connection, run, group) {
             Ok(()) => group.drain(..).for_each(|job| drop(job.done.send(Ok(())))),
@@ -127,10 +133,10 @@ fn commit(connection: &mut Connection, run: &str, group: &mut Vec<Job>) {
 }
 
 /// An error comes with the place of the change that it belongs to, if it belongs to one.
-fn together(connection: &mut Connection, run: &str, group: &[Job]) -> Result<(), (Option<usize>, ExchangesErrorKind)> {
+fn together(connection: &Connection, run: &str, group: &[Job]) -> Result<(), (Option<usize>, ExchangesErrorKind)> {
     let whole = |e: rusqlite::Error| (None, e.into());
     // It has the right to write from its start, so that it never fails half way because another process was faster.
-    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(whole)?;
+    let tx = begin_writing(connection).map_err(whole)?;
     let mut spent = Accounts::default();
     for (place, job) in group.iter().enumerate() {
         change(&tx, run, &job.change, &mut spent).map_err(|e| (Some(place), e.into()))?;
@@ -139,6 +145,16 @@ fn together(connection: &mut Connection, run: &str, group: &[Job]) -> Result<(),
         add(&tx, run, name, account).map_err(whole)?;
     }
     tx.commit().map_err(whole)
+}
+
+fn begin_writing(connection: &Connection) -> rusqlite::Result<Transaction<'_>> {
+    let mut tries = 1;
+    loop {
+        match Transaction::new_unchecked(connection, TransactionBehavior::Immediate) {
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && tries < TRIES => tries += 1,
+            begun => return begun,
+        }
+    }
 }
 
 fn change(tx: &Transaction, run: &str, change: &Change, spent: &mut Accounts) -> rusqlite::Result<()> {
@@ -154,6 +170,7 @@ fn change(tx: &Transaction, run: &str, change: &Change, spent: &mut Accounts) ->
             spent.stored(account);
         }
         Change::Begin { key, at_most } => begin(tx, run, key, at_most, spent)?,
+        Change::Note { key, at_most } => note(tx, run, key, at_most)?,
         Change::Put { exchange, used } => {
             insert(tx, exchange, run)?;
             forget(&exchange.key)?;
@@ -189,6 +206,11 @@ fn begin(tx: &Transaction, run: &str, key: &str, at_most: &Spent, spent: &mut Ac
         let sql = "INSERT INTO repeated VALUES (?1, 1) ON CONFLICT (run) DO UPDATE SET calls = calls + 1";
         tx.execute(sql, [run])?;
     }
+    note(tx, run, key, at_most)
+}
+
+/// Writes down what a request may use at most, in place of what was written of it before.
+fn note(tx: &Transaction, run: &str, key: &str, at_most: &Spent) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO inflight
         (run, key, account, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, counted)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)";
@@ -254,4 +276,30 @@ pub(super) fn insert(tx: &Transaction, exchange: &Packed, run: &str) -> rusqlite
     let Packed { key, kind, request, reply } = exchange;
     tx.prepare_cached(sql)?.execute(params![key, run, kind.as_str(), request, reply])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_another_process_holds_is_waited_for_more_than_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.sqlite");
+        let (own, other) = (tables::connect(&path).unwrap(), tables::connect(&path).unwrap());
+        own.busy_timeout(Duration::from_millis(100)).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let held = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(250));
+            other.execute_batch("COMMIT").unwrap();
+            other
+        });
+        begin_writing(&own).unwrap().commit().unwrap();
+        let other = held.join().unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let error = begin_writing(&own).unwrap_err();
+        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "not for ever");
+    }
 }

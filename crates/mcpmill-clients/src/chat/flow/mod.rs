@@ -11,17 +11,17 @@ mod pace;
 use std::{
     num::NonZeroU32,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::{
     sync::{Notify, Semaphore},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 
-use breaker::{Breaker, Change, Gate};
+use breaker::{Breaker, Change, Gate, Left};
 use bucket::Bucket;
-use pace::Pace;
+use pace::{Overload, Pace};
 
 /// Retries that each first try of a call allows for.
 const RETRY_SHARE: f64 = 0.2;
@@ -29,6 +29,11 @@ const RETRY_SHARE: f64 = 0.2;
 const RETRIES_SAVED: f64 = 100.0;
 /// Retries that are there at the start.
 const RETRIES_FIRST: f64 = 20.0;
+
+/// Pauses that a provider asks for and that people are told of.
+const LONG_PAUSE: Duration = Duration::from_secs(10);
+/// A longer pause is none that a provider means; a clock could not tell its end.
+const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Told what people should know of a provider.
 pub type Notes = Arc<dyn Fn(String) + Send + Sync>;
@@ -46,9 +51,9 @@ pub(super) struct Bounds {
     pub(super) give_up_after: Duration,
 }
 
-/// The provider has been down for so long that calls wait no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GivenUp(pub(super) Duration);
+/// Calls wait for the provider no more; says why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GivenUp(pub(super) String);
 
 /// How a call ended, as far as flow is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub(super) enum Ended {
     Answered(u64),
     /// The provider answered, and did not take the question.
     Refused,
+    /// The provider takes no calls, whatever they ask.
+    Denied,
     /// The provider asked for fewer calls, perhaps for a pause.
     Busy(Option<Duration>),
     /// The provider failed, by itself or under its load.
@@ -88,7 +95,38 @@ struct State {
     breaker: Breaker,
     /// Slots that exist, idle ones and held ones.
     slots: usize,
+    /// Calls in flight that take long, and stand in the way of no other.
+    slow: usize,
+    most: usize,
     paused_until: Option<Instant>,
+    /// The pause is so long that nobody waits for its end.
+    pause_given_up: bool,
+    /// What was wrong last.
+    why: String,
+}
+
+impl State {
+    /// Slots that there may be.
+    fn limit(&self) -> usize {
+        (self.pace.limit() + self.slow).min(self.most)
+    }
+
+    /// Why calls do not wait, where they do not.
+    fn left(&self, now: Instant) -> Option<Left> {
+        let alone = self.paused_until.filter(|until| self.pause_given_up && *until > now);
+        alone.map(|until| Left::Alone(until - now)).or_else(|| self.breaker.left(now))
+    }
+
+    /// Notes a pause; whether it is one that people should know of.
+    fn pause(&mut self, pause: Duration, patience: Duration, now: Instant) -> bool {
+        let until = now + pause.min(LONGEST_PAUSE);
+        let before = self.paused_until.filter(|before| *before > now);
+        if before.is_some_and(|before| before >= until) {
+            return false;
+        }
+        (self.paused_until, self.pause_given_up) = (Some(until), pause > patience);
+        pause > LONG_PAUSE && before.is_none_or(|before| until > before + LONG_PAUSE)
+    }
 }
 
 impl Flow {
@@ -99,7 +137,16 @@ impl Flow {
             name: name.to_owned(),
             bounds,
             slots: Semaphore::new(most),
-            state: Mutex::new(State { pace, breaker, slots: most, paused_until: None }),
+            state: Mutex::new(State {
+                pace,
+                breaker,
+                slots: most,
+                slow: 0,
+                most,
+                paused_until: None,
+                pause_given_up: false,
+                why: String::new(),
+            }),
             changed: Notify::new(),
             requests: bounds.requests_per_minute.map(|n| Bucket::per_minute(n.get())),
             tokens: bounds.tokens_per_minute.map(|n| Bucket::per_minute(n.get())),
@@ -126,6 +173,13 @@ impl Flow {
         self.state().breaker.is_open()
     }
 
+    /// Why calls wait for the provider no more, where they do not.
+    pub(super) fn given_up(&self) -> Option<GivenUp> {
+        let state = self.state();
+        let left = state.left(Instant::now())?;
+        Some(GivenUp(in_words(left, &state.why)))
+    }
+
     /// A call begins: it brings its share of retries.
     pub(super) fn begin(&self) {
         self.retries.correct(RETRY_SHARE);
@@ -145,7 +199,7 @@ impl Flow {
             // The slot gives it back, or takes it away when there are too many.
             permit.forget();
         }
-        let mut slot = Slot { flow: self, probe: false, sent: None, requests: 0.0, tokens: 0.0 };
+        let mut slot = Slot { flow: self, probe: false, slow: false, sent: None, requests: 0.0, tokens: 0.0 };
         if let Some(requests) = &self.requests {
             requests.take(1.0).await;
             slot.requests = 1.0;
@@ -164,7 +218,7 @@ impl Flow {
                     slot.probe = true;
                     break;
                 }
-                Gate::GivenUp(down) => return Err(GivenUp(down)),
+                Gate::GivenUp(left) => return Err(GivenUp(in_words(left, &self.state().why))),
                 Gate::Wait(until) => until,
             };
             match until {
@@ -175,13 +229,13 @@ impl Flow {
                 },
             }
         }
-        slot.sent = Some(Instant::now());
         Ok(slot)
     }
 
     fn gate(&self) -> Gate {
         let (mut state, now) = (self.state(), Instant::now());
         match state.paused_until {
+            Some(until) if until > now && state.pause_given_up => Gate::GivenUp(Left::Alone(until - now)),
             Some(until) if until > now => Gate::Wait(Some(until)),
             _ => state.breaker.gate(now),
         }
@@ -200,14 +254,24 @@ impl Flow {
                 seconds(self.bounds.give_up_after)
             ),
             Change::Closed(down) => format!("`{name}` answers again, after {} s", seconds(down)),
-            Change::GaveUp(down) => format!("`{name}` has not answered for {} s ({why}): calls wait no more", seconds(down)),
+            Change::GaveUp(left) => format!("`{name}`: {}", in_words(left, why)),
+        });
+    }
+
+    /// Says that the provider asked for a long pause, and lets those who wait see it.
+    fn tell_pause(&self, pause: Duration, why: &str) {
+        self.changed.notify_waiters();
+        let (seconds, patience) = (pause.as_secs(), self.bounds.give_up_after);
+        self.note(|name| {
+            let then = if pause > patience { "calls do not wait that long" } else { "calls wait for its end" };
+            format!("`{name}` asks for a pause of {seconds} s ({why}): {then}")
         });
     }
 
     /// Puts a slot back, makes those that the pace allows for, or takes it away when there are too many.
     fn release(&self) {
         let mut state = self.state();
-        let limit = state.pace.limit();
+        let limit = state.limit();
         // The one that comes back is counted in `slots`.
         let add = (limit + 1).saturating_sub(state.slots);
         if add == 0 {
@@ -225,6 +289,8 @@ impl Flow {
 pub(super) struct Slot<'a> {
     flow: &'a Flow,
     probe: bool,
+    /// Whether it takes long, and another call has its place.
+    slow: bool,
     sent: Option<Instant>,
     requests: f64,
     tokens: f64,
@@ -236,10 +302,33 @@ impl Slot<'_> {
         self.probe
     }
 
+    /// Waits for `call`, which is sent now. When it takes far longer than is usual, another may go in its place, as long
+    /// as there are no more than the most.
+    pub(super) async fn send<T>(&mut self, call: impl Future<Output = T>) -> T {
+        self.sent = Some(Instant::now());
+        let patience = self.flow.state().pace.slow_after();
+        tokio::pin!(call);
+        tokio::select! {
+            biased;
+            done = &mut call => return done,
+            () = sleep(patience) => self.give_way(),
+        }
+        call.await
+    }
+
+    fn give_way(&mut self) {
+        let mut state = self.flow.state();
+        self.slow = true;
+        state.slow += 1;
+        let add = state.limit().saturating_sub(state.slots);
+        state.slots += add;
+        self.flow.slots.add_permits(add);
+    }
+
     /// The call ended; `why` says what was wrong with it.
     pub(super) fn end(mut self, ended: Ended, why: &str) {
         let now = Instant::now();
-        let sent = self.sent.unwrap_or(now);
+        let sent = *self.sent.get_or_insert(now);
         let probe = std::mem::take(&mut self.probe);
         let mut state = self.flow.state();
         let (pause, change) = match ended {
@@ -248,26 +337,30 @@ impl Slot<'_> {
                 (None, state.breaker.answered(now))
             }
             Ended::Refused => (None, state.breaker.answered(now)),
+            Ended::Denied => (None, state.breaker.denied(now, probe)),
             Ended::Busy(pause) => {
-                state.pace.overloaded(sent, now);
+                state.pace.overloaded(Overload::Asked, sent, now);
                 (pause, state.breaker.answered(now))
             }
             Ended::Failed { overload, pause } => {
                 if overload {
-                    state.pace.overloaded(sent, now);
+                    state.pace.overloaded(Overload::Failed, sent, now);
                 }
                 (pause, state.breaker.failed(now, probe))
             }
         };
-        if let Some(pause) = pause {
-            let until = now + pause.min(self.flow.bounds.give_up_after);
-            state.paused_until = Some(state.paused_until.map_or(until, |other| other.max(until)));
+        if !why.is_empty() {
+            why.clone_into(&mut state.why);
         }
+        let long = pause.filter(|pause| state.pause(*pause, self.flow.bounds.give_up_after, now));
         drop(state);
+        if let Some(pause) = long {
+            self.flow.tell_pause(pause, why);
+        }
         if let Some(bucket) = &self.flow.tokens {
             let used = match ended {
                 Ended::Answered(used) => used as f64,
-                Ended::Refused | Ended::Busy(_) => 0.0,
+                Ended::Refused | Ended::Denied | Ended::Busy(_) => 0.0,
                 // What it used nobody knows.
                 Ended::Failed { .. } => self.tokens,
             };
@@ -292,7 +385,23 @@ impl Drop for Slot<'_> {
             give_back(&self.flow.requests, self.requests);
             give_back(&self.flow.tokens, self.tokens);
         }
+        if self.slow {
+            self.flow.state().slow -= 1;
+        }
         self.flow.release();
+    }
+}
+
+/// Why calls wait no more.
+fn in_words(left: Left, why: &str) -> String {
+    match left {
+        Left::Silent(down) => format!("the provider has not answered for {} s ({why}); calls wait no more", down.as_secs()),
+        Left::Denied => format!("the provider turns calls away ({why}); calls wait no more"),
+        Left::Alone(rest) => format!(
+            "the provider wants no calls for another {} s ({why}), until {}; calls do not wait that long",
+            rest.as_secs_f64().ceil(),
+            httpdate::fmt_http_date(SystemTime::now() + rest)
+        ),
     }
 }
 

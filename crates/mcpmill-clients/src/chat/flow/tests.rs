@@ -24,6 +24,56 @@ async fn a_slow_call_holds_its_slot_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_hang_hold_up_no_other_when_the_limit_is_low() {
+    let flow = Arc::new(flow(16));
+    // Failures beside answers bring the limit down to a quarter.
+    for n in 0..400 {
+        let mut slot = flow.enter(1).await.unwrap();
+        slot.send(sleep(Duration::from_millis(100))).await;
+        slot.end(if n % 5 == 0 { Ended::Answered(1) } else { DOWN }, "status 503");
+    }
+    assert_eq!(flow.state().pace.limit(), 4);
+    let hanging: Vec<_> = (0..10)
+        .map(|_| {
+            let flow = Arc::clone(&flow);
+            tokio::spawn(async move {
+                let mut slot = flow.enter(1).await.unwrap();
+                slot.send(sleep(Duration::from_secs(120))).await;
+                slot.end(DOWN, "no answer in time");
+            })
+        })
+        .collect();
+    let start = Instant::now();
+    sleep(Duration::from_millis(1)).await;
+    for _ in 0..100 {
+        let mut slot = flow.enter(1).await.unwrap();
+        slot.send(sleep(Duration::from_millis(100))).await;
+        slot.end(Ended::Answered(1), "");
+    }
+    assert!((10..20).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    let held: Vec<_> = all_slow(&flow, 6).await;
+    assert!(tokio::time::timeout(Duration::from_secs(60), flow.enter(1)).await.is_err(), "never more than sixteen at once");
+    drop(held);
+    for hang in hanging {
+        hang.await.unwrap();
+    }
+    let state = flow.state();
+    assert_eq!((state.slow, state.slots), (0, state.limit()), "what was lent is given back");
+}
+
+/// So many slots, all held.
+async fn all_slow(flow: &Flow, count: usize) -> Vec<Slot<'_>> {
+    let mut held = Vec::new();
+    for _ in 0..count {
+        let mut slot = flow.enter(1).await.unwrap();
+        // Slow itself, it leaves its place to the next.
+        slot.give_way();
+        held.push(slot);
+    }
+    held
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_busy_provider_gets_fewer_calls_and_later_more_again() {
     let flow = Arc::new(flow(20));
     let mut held = Vec::new();
@@ -57,16 +107,30 @@ async fn a_busy_provider_gets_fewer_calls_and_later_more_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_holds_for_all_and_no_longer_than_patience() {
-    let flow = flow(4);
+async fn a_pause_holds_for_all_and_a_long_one_is_not_waited_for() {
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let notes = Arc::clone(&said);
+    let flow = flow(4).with_notes(Arc::new(move |text| notes.lock().unwrap().push(text)));
     let start = Instant::now();
     flow.enter(1).await.unwrap().end(Ended::Busy(Some(Duration::from_secs(7))), "");
     let (a, b) = tokio::join!(flow.enter(1), flow.enter(1));
     assert_eq!(start.elapsed().as_secs(), 7);
     drop((a, b));
-    flow.enter(1).await.unwrap().end(Ended::Busy(Some(Duration::from_secs(100_000))), "");
-    flow.enter(1).await.unwrap().end(Ended::Answered(1), "");
-    assert_eq!(start.elapsed().as_secs(), 67);
+    assert!(said.lock().unwrap().is_empty(), "seven seconds are no news");
+    let held = [flow.enter(1).await.unwrap(), flow.enter(1).await.unwrap()];
+    let busy = |seconds| Ended::Busy(Some(Duration::from_secs(seconds)));
+    held.into_iter().for_each(|slot| slot.end(busy(40), "status 429"));
+    flow.enter(1).await.unwrap().end(busy(3600), "status 429");
+    assert_eq!(start.elapsed().as_secs(), 47);
+    let GivenUp(why) = flow.enter(1).await.err().unwrap();
+    assert!(why.contains("no calls for another 3600 s (status 429), until "), "{why}");
+    tokio::time::advance(Duration::from_secs(3599)).await;
+    assert!(flow.enter(1).await.is_err() && flow.given_up().is_some(), "never before the time");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(flow.enter(1).await.is_ok() && flow.given_up().is_none());
+    let said = said.lock().unwrap();
+    assert_eq!(said.len(), 2, "one pause is told once: {said:?}");
+    assert!(said[0].contains("pause of 40 s (status 429)") && said[1].contains("3600 s"), "{said:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,16 +178,33 @@ async fn a_provider_that_stays_dead_is_given_up_by_all_who_wait() {
                 loop {
                     match flow.enter(1).await {
                         Ok(slot) => slot.end(DOWN, "no connection"),
-                        Err(GivenUp(down)) => return down,
+                        Err(GivenUp(why)) => return why,
                     }
                 }
             })
         })
         .collect();
     for call in calls {
-        let down = call.await.unwrap().as_secs();
-        assert!((60..100).contains(&down), "{down}");
+        let why = call.await.unwrap();
+        let down = why.split_whitespace().find_map(|word| word.parse::<u64>().ok()).unwrap();
+        assert!((60..100).contains(&down) && why.contains("(no connection)"), "{why}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_refused_is_not_tried_by_all() {
+    let flow = Arc::new(flow(2));
+    let sent = Arc::new(AtomicUsize::new(0));
+    for _ in 0..50 {
+        match flow.enter(1).await {
+            Ok(slot) => {
+                sent.fetch_add(1, Ordering::SeqCst);
+                slot.end(Ended::Denied, "status 401");
+            }
+            Err(GivenUp(why)) => assert!(why.contains("turns calls away (status 401)"), "{why}"),
+        }
+    }
+    assert_eq!(sent.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test(start_paused = true)]
