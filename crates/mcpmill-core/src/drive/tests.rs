@@ -6,7 +6,7 @@ use std::sync::{
 use super::*;
 use crate::{
     account::{Budget, Caps},
-    edge::{Mode, exchange::tests::Memory},
+    edge::{Mode, StoreError, exchange::tests::Memory},
     record::Usage,
 };
 
@@ -133,6 +133,25 @@ async fn a_model_that_no_row_can_do_without_is_not_asked_for_all_of_them() {
     .unwrap_err();
     assert!(matches!(error, StageError::Unreachable { done: 0, rows: 5000, .. }), "{error}");
     assert!((IN_VAIN..IN_VAIN + 10).contains(&tried.into_inner()));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_ends_the_stage_and_seals_no_row_for_it() {
+    let (cx, out) = (context(), Kept::default());
+    let error = drive(numbers(50), PACE, &cx, &out, |n| {
+        if n.0 == "row_10" {
+            cx.recorder.breaks(&StoreError("database is locked".into()));
+        }
+        async move {
+            let lost = n.0 == "row_10";
+            if lost { Done::<u8>::none(Outcome::failed(n.0, "model-failed", "the store")) } else { Done::kept(&n.0, vec![]) }
+        }
+    })
+    .await
+    .unwrap_err();
+    assert!(matches!(error, StageError::Store { rows: 50, .. }) && error.to_string().contains("database is locked"), "{error}");
+    let ended = out.0.into_inner().unwrap();
+    assert!((10..15).contains(&ended.len()) && ended.values().all(|end| end.outcome == OutcomeKind::Kept), "{}", ended.len());
 }
 
 #[tokio::test]

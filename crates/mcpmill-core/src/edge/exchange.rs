@@ -224,7 +224,7 @@ impl Recorder {
     }
 
     /// Notes that the store failed.
-    pub(super) fn breaks(&self, error: &StoreError) {
+    pub(crate) fn breaks(&self, error: &StoreError) {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.to_string());
     }
 

@@ -78,7 +78,7 @@ impl Writer {
         connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
         let checkpoints = Checkpoints::start(tables::connect(path)?)?;
         let thread =
-            thread::Builder::new().name("exchanges".into()).spawn(move || work(connection, &run, waiting, checkpoints))?;
+            thread::Builder::new().name("exchanges".into()).spawn(move || work(&connection, &run, waiting, checkpoints))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
@@ -105,15 +105,15 @@ impl Drop for Writer {
     }
 }
 
-fn work(connection: Connection, run: &str, mut waiting: mpsc::Receiver<Job>, mut checkpoints: Checkpoints) {
+fn work(connection: &Connection, run: &str, mut waiting: mpsc::Receiver<Job>, mut checkpoints: Checkpoints) {
     let mut group = Vec::with_capacity(GROUP);
     loop {
         let changes = waiting.blocking_recv_many(&mut group, GROUP);
         if changes == 0 {
             return;
         }
-        commit(&connection, run, &mut group);
-        checkpoints.committed(changes, &connection);
+        commit(connection, run, &mut group);
+        checkpoints.committed(changes, connection);
     }
 }
 
