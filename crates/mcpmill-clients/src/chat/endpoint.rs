@@ -314,7 +314,7 @@ impl Endpoint {
     async fn enter(&self, body: &str, request: &ChatRequest, toll: &dyn Toll) -> Result<Slot<'_>, Miss> {
         let estimate = body.len() as u64 / 4 + self.settings.most_output(request);
         let slot = in_time(toll, self.flow.enter(estimate)).await?.map_err(|given_up| Miss::given_up(given_up, None))?;
-        toll.before(self.most(body, request)).await.map_err(|why| Miss::not_sent(&why))?;
+        in_time(toll, toll.before(self.most(body, request))).await?.map_err(|why| Miss::not_sent(&why))?;
         Ok(slot)
     }
 

@@ -217,8 +217,7 @@ impl Recorder {
         self.budget.as_ref()?.reached()
     }
 
-    /// What the store said when it failed first: what is asked from then on may be lost, and rows that fail have failed
-    /// for that.
+    /// What the store said when it failed first: rows that fail from then on may have failed for that.
     pub fn broken(&self) -> Option<String> {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
