@@ -10,7 +10,7 @@
 //! | 0.8 | `A` declares no output, finds or makes things (`list`, `search`, `create`, …), and `p` is the handle of a thing its name speaks of |
 //! | 0.7 | `A` lists things of `B`'s server, and `p` is the handle that `B` takes for such a thing (`path` of `read_file` after `search_files`) |
 //! | 0.6 | as 0.8, of a thing that only its description speaks of |
-//! | 0.5 | `A` reads or fetches something, and `p` is a text to work on (`text`, `content`, `body`, `message`) |
+//! | 0.5 | `A` reads or fetches a text (its name says `page`, `document`, `message`, …), and `p` is a text to work on (`text`, `content`, `body`, `message`) |
 //!
 //! An output that could carry anything (`content`, `result`, `data`, …) is no declared output. Tools of one server get 0.05
 //! on top: they were made for each other; and 0.3 where the first lists what the second takes a handle of. Twins are
@@ -42,6 +42,32 @@ pub struct Link {
     /// How sure that is, 0.5 to 1.3.
     pub score: f64,
 }
+
+/// Things that consist of text: `read_page`, but not `get_week`.
+const TELLING: [&str; 22] = [
+    "article",
+    "chapter",
+    "comment",
+    "document",
+    "email",
+    "file",
+    "issue",
+    "letter",
+    "lyric",
+    "mail",
+    "message",
+    "news",
+    "note",
+    "page",
+    "paper",
+    "poem",
+    "post",
+    "readme",
+    "recipe",
+    "text",
+    "transcript",
+    "website",
+];
 
 /// What a tool brings, wants and is about.
 struct Traits<'a> {
@@ -195,7 +221,8 @@ fn fit(a: &Traits, want: &Want) -> f64 {
         return 0.6;
     }
     let text = want.words.last().is_some_and(|last| TEXTS.contains(&last.as_str())) && want.kind == "string";
-    if a.brings.is_empty() && a.reads && text { 0.5 } else { 0.0 }
+    let tells = a.named.iter().any(|word| TELLING.contains(&word.as_str()));
+    if a.brings.is_empty() && a.reads && tells && text { 0.5 } else { 0.0 }
 }
 
 fn traits(tool: &Tool) -> Traits<'_> {
@@ -297,12 +324,14 @@ mod tests {
             on("b", "send_message", "Sends something", &[("to", "string"), ("text", "string")]),
             on("b", "label", "Puts a label on it", &[("issueNumber", "integer"), ("label", "string")]),
             on("c", "read_page", "Reads a page", &[("address", "string")]),
+            on("c", "get_week", "Shows the week of the year", &[]),
         ];
         let found = follows(&tools, "list_issues");
         assert_eq!(found[0], ("close_issue".into(), "issue_id".into(), 0.8 + 0.3));
         assert_eq!(found[1], ("label".into(), "issueNumber".into(), 0.8), "also on another server");
         assert_eq!(found.len(), 2, "what the first takes itself is not handed on: {found:?}");
         assert_eq!(follows(&tools, "read_page"), [("send_message".into(), "text".into(), 0.5)]);
+        assert!(follows(&tools, "get_week").is_empty(), "nobody sends what is no text");
         assert!(follows(&tools, "close_issue").is_empty());
     }
 

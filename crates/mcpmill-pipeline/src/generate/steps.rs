@@ -250,8 +250,9 @@ impl Making<'_> {
         .await
     }
 
-    /// Rewrites `request` so that it states `missing` too. Where the model loses a value, short ones
-    /// are put behind the request in plain words; longer ones would read like no person, so the row fails.
+    /// Rewrites `request` so that it states `missing` too. Files that it names by the end of their path are spelt out;
+    /// for the rest a model is asked. Where it loses a value, short ones are put behind the request in plain words;
+    /// longer ones would read like no person, so the row fails.
     pub(super) async fn weave(
         &mut self,
         step: &str,
@@ -259,6 +260,12 @@ impl Making<'_> {
         all: &[values::Named],
         missing: &[values::Named],
     ) -> Result<String, AskFailure> {
+        let spelt = values::spelt_out(&request, missing);
+        if spelt != request {
+            self.note("spell-out", None, &spelt);
+            let missing = values::missing(missing, &spelt);
+            return if missing.is_empty() { Ok(spelt) } else { Box::pin(self.weave(step, spelt, all, &missing)).await };
+        }
         let mut prompt = self.prompts.weave.clone();
         if self.foreign().is_some() {
             // The line of the prompt file is one of Latin letters.

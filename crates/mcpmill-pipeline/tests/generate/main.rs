@@ -141,6 +141,18 @@ async fn a_value_the_request_lacks_is_woven_in_or_put_behind_it() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_named_by_its_end_is_spelt_out_without_a_model() {
+    let script = |request: &ChatRequest| match request.prompt_kind.as_str() {
+        "instruct" => Some(json!({"requests": ["What does april.md say of the weather?"]}).to_string()),
+        "slots" | "call" => Some(json!({"city": "notes/april.md"}).to_string()),
+        other => panic!("`{other}` is not asked here"),
+    };
+    let (done, _) = make(city(), &settings(Profile::Small, 0), script).await;
+    assert_eq!(done.rows[0].instruction, "What does notes/april.md say of the weather?");
+    assert_eq!(steps(&done.rows[0])[..2], ["instruct", "spell-out"]);
+}
+
+#[tokio::test]
 async fn placeholders_and_the_tools_name_are_asked_for_again_and_then_fail_the_row_with_the_raw_reply() {
     for bad in [
         "Read the weather file in path/to/your/city, please.",
