@@ -37,6 +37,7 @@ use mcpmill_core::{
     event::Events,
     launch,
     record::{Outcome, OutcomeKind, ServerRecord, Tool},
+    secrets::names_a_secret,
 };
 use mcpmill_pipeline::harvest::{HarvestSettings, harvest};
 use mcpmill_store::{
@@ -149,7 +150,11 @@ fn suitable(mut entries: Vec<Entry>) -> Vec<Entry> {
     let runs = |entry: &Entry| ["node 20", "python 3.12"].contains(&entry.tested_runtime.as_str());
     let plain =
         |entry: &Entry| entry.name != UNSTEADY && !entry.args.iter().any(|arg| arg == "--python" || arg.contains("/repo"));
-    entries.retain(|entry| entry.dummy_credentials.is_empty() && entry.install_mb <= LARGEST && runs(entry) && plain(entry));
+    // `--figma-api-key dummy` is asked for, too.
+    let asks = |entry: &Entry| entry.args.iter().any(|arg| arg.starts_with("--") && names_a_secret(arg));
+    entries.retain(|entry| {
+        !asks(entry) && entry.dummy_credentials.is_empty() && entry.install_mb <= LARGEST && runs(entry) && plain(entry)
+    });
     entries.sort_by(|a, b| a.startup_s.total_cmp(&b.startup_s).then_with(|| a.name.cmp(&b.name)));
     entries.truncate(TRIED);
     entries
