@@ -378,7 +378,7 @@ fn asks(
     if let Some(value) = values::missing(&missing, answer).first() {
         return Err(format!("the answer does not give `{}`", value.text));
     }
-    let known: Vec<String> = values::all(arguments).into_iter().map(|value| value.text).collect();
+    let known: Vec<String> = values::texts(arguments);
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     if let Some(new) = [request, question, answer].into_iter().find_map(|text| values::invented(text, &known)) {
         return Err(format!("`{new}` belongs to no value"));
@@ -432,14 +432,14 @@ fn request_of(
     (language, calls): (&str, &[Map<String, Value>]),
 ) -> Result<String, String> {
     let request = text(reply, "request");
-    let known: Vec<String> = calls.iter().flat_map(values::all).map(|value| value.text).collect();
+    let known: Vec<String> = calls.iter().flat_map(values::texts).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     wrong_request(&request, names, (language, &known)).map_or(Ok(request), Err)
 }
 
 /// A concrete value of a request that no call holds, in words.
 fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
-    let known: Vec<String> = calls.iter().flat_map(values::all).map(|value| value.text).collect();
+    let known: Vec<String> = calls.iter().flat_map(values::texts).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     values::invented(request, &known).map(|value| format!("no call holds `{value}`, of which the request speaks"))
 }
@@ -469,4 +469,17 @@ fn names_what(question: &str, name: &str, property: &Value) -> bool {
     let described = property["description"].as_str().unwrap_or_default();
     let described = described.split_whitespace().flat_map(forms::words).filter(|word| word.chars().count() > 3);
     forms::words(name).into_iter().chain(described).any(|word| asked.contains(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_query_holds_can_be_spoken_of() {
+        let call = json!({"query": "INSERT INTO sales (sold_on, units) VALUES ('2023-04-01', 50);"});
+        let calls = [call.as_object().unwrap().clone()];
+        assert_eq!(unsupported("Add a sale with sold_on 2023-04-01 and 50 units.", &calls), None);
+        assert!(unsupported("Add a sale with store_id 2.", &calls).unwrap().contains("`store_id`"));
+    }
 }

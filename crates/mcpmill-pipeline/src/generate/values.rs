@@ -136,6 +136,22 @@ pub(super) fn all(arguments: &Map<String, Value>) -> Vec<Named> {
     out
 }
 
+/// All that `arguments` hold in texts and numbers, however long and in whatever language of its own.
+pub(super) fn texts(arguments: &Map<String, Value>) -> Vec<String> {
+    fn walk(value: &Value, out: &mut Vec<String>) {
+        match value {
+            Value::String(text) => out.push(text.clone()),
+            Value::Number(number) => out.push(number.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| walk(item, out)),
+            Value::Object(map) => map.values().for_each(|item| walk(item, out)),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+    let mut out = Vec::new();
+    arguments.values().for_each(|value| walk(value, &mut out));
+    out
+}
+
 /// The values that `request` does not state.
 pub(super) fn missing(values: &[Named], request: &str) -> Vec<Named> {
     values.iter().filter(|v| !v.is_said(request)).cloned().collect()
