@@ -170,6 +170,33 @@ fn shared(by_key: &BTreeMap<Key, String>) -> BTreeSet<String> {
     by_key.values().filter(|alias| !seen.insert(*alias)).cloned().collect()
 }
 
+/// The words of a name, in lower case and in the singular: `issueIds` is `issue`, `id`.
+pub fn words(name: &str) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    let mut fresh = true;
+    let mut low = false;
+    for c in name.chars() {
+        if !c.is_alphanumeric() {
+            fresh = true;
+            continue;
+        }
+        if fresh || (c.is_uppercase() && low) {
+            out.push(String::new());
+        }
+        (fresh, low) = (false, c.is_lowercase());
+        out.last_mut().into_iter().for_each(|word| word.extend(c.to_lowercase()));
+    }
+    out.into_iter().map(singular).collect()
+}
+
+fn singular(word: String) -> String {
+    if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 2) {
+        return format!("{stem}y");
+    }
+    let plural = word.len() > 2 && word.ends_with('s') && !["ss", "us", "is"].iter().any(|end| word.ends_with(end));
+    if plural { word[..word.len() - 1].to_owned() } else { word }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -297,5 +324,19 @@ mod tests {
         assert!(aliases.iter().all(|(alias, ..)| has_tail(alias) && alias.len() == 64), "{aliases:?}");
         let error = Aliases::with_hash(keys(), &|_| "0".repeat(64)).unwrap_err();
         assert!(error.to_string().contains("name tools apart"), "{error}");
+    }
+
+    #[test]
+    fn names_become_words() {
+        for (name, want) in [
+            ("issueIds", "issue id"),
+            ("list_repositories", "list repository"),
+            ("HTTPStatus", "httpstatus"),
+            ("ticket-number", "ticket number"),
+            ("address", "address"),
+            ("as", "as"),
+        ] {
+            assert_eq!(words(name).join(" "), want, "{name}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::Value;
 
-use crate::{record::Tool, schema::required};
+use crate::{naming, record::Tool, schema::required};
 
 /// Share of words in common from which tools may do the same.
 const SAME: f64 = 0.4;
@@ -39,7 +39,7 @@ pub(super) struct Compared<'a> {
 
 impl<'a> Compared<'a> {
     pub(super) fn new(tool: &'a Tool) -> Self {
-        let name = name_words(&tool.name);
+        let name = naming::words(&tool.name);
         Self { tool, words: words(tool), effects: effects(&name), things: things(tool, &name), needs: needs(tool) }
     }
 
@@ -54,7 +54,7 @@ impl<'a> Compared<'a> {
     /// for the same thing. On one server tools are there to be told apart: there a verb of another effect (`read`,
     /// `delete`) tells that it does something else.
     pub(super) fn may_be(&self, other: &Tool, is_near: bool) -> bool {
-        let name = name_words(&other.name);
+        let name = naming::words(&other.name);
         let theirs = effects(&name);
         let differs = !self.effects.is_empty() && !theirs.is_empty() && self.effects.is_disjoint(&theirs);
         let own = self.tool.server_id == other.server_id;
@@ -87,7 +87,7 @@ fn things(tool: &Tool, name: &[String]) -> BTreeSet<String> {
         return named;
     }
     let first = tool.description_text().split(['.', '\n']).next().unwrap_or_default();
-    name_words(first).into_iter().filter(|word| word.chars().count() > 3 && is_thing(word)).collect()
+    naming::words(first).into_iter().filter(|word| word.chars().count() > 3 && is_thing(word)).collect()
 }
 
 /// Required parameters and their types; a list of things counts as the thing.
@@ -97,35 +97,7 @@ fn needs(tool: &Tool) -> BTreeMap<String, String> {
         let one = if property["type"] == "array" { &property["items"] } else { property };
         one["type"].as_str().unwrap_or("any").to_owned()
     };
-    required(&schema).into_iter().map(|name| (name_words(&name).join(" "), kind(&schema["properties"][&name]))).collect()
-}
-
-/// The words of a name, in lower case and without the `s` of a plural.
-fn name_words(name: &str) -> Vec<String> {
-    let mut out: Vec<String> = Vec::new();
-    let (mut fresh, mut low) = (true, false);
-    for c in name.chars() {
-        if !c.is_alphanumeric() {
-            fresh = true;
-            continue;
-        }
-        if fresh || (c.is_uppercase() && low) {
-            out.push(String::new());
-        }
-        (fresh, low) = (false, c.is_lowercase());
-        out.last_mut().into_iter().for_each(|word| word.extend(c.to_lowercase()));
-    }
-    out.into_iter().map(singular).collect()
-}
-
-fn singular(word: String) -> String {
-    match word.strip_suffix("ies").filter(|stem| stem.len() > 2) {
-        Some(stem) => format!("{stem}y"),
-        None if word.len() > 2 && word.ends_with('s') && !["ss", "us", "is"].iter().any(|end| word.ends_with(end)) => {
-            word[..word.len() - 1].to_owned()
-        }
-        None => word,
-    }
+    required(&schema).into_iter().map(|name| (naming::words(&name).join(" "), kind(&schema["properties"][&name]))).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+pub(crate) use mcpmill_core::naming::words;
 use mcpmill_core::{
     record::Tool,
     schema::{Schema, required},
@@ -14,33 +15,6 @@ use crate::card::property_names;
 
 /// Required parameters of a tool whose values are thought up before the request is: more is no plain request.
 const MOST_SAID: usize = 4;
-
-/// The words of a name, in lower case and in the singular: `issueIds` is `issue`, `id`.
-pub(crate) fn words(name: &str) -> Vec<String> {
-    let mut out: Vec<String> = Vec::new();
-    let mut fresh = true;
-    let mut low = false;
-    for c in name.chars() {
-        if !c.is_alphanumeric() {
-            fresh = true;
-            continue;
-        }
-        if fresh || (c.is_uppercase() && low) {
-            out.push(String::new());
-        }
-        (fresh, low) = (false, c.is_lowercase());
-        out.last_mut().into_iter().for_each(|word| word.extend(c.to_lowercase()));
-    }
-    out.into_iter().map(singular).collect()
-}
-
-fn singular(word: String) -> String {
-    if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 2) {
-        return format!("{stem}y");
-    }
-    let plural = word.len() > 2 && word.ends_with('s') && !["ss", "us", "is"].iter().any(|end| word.ends_with(end));
-    if plural { word[..word.len() - 1].to_owned() } else { word }
-}
 
 /// Whether a person would say a value of this parameter as it stands: a text or number or several of them, no code, no
 /// word of a list.
@@ -275,20 +249,6 @@ fn edges(name: &str, property: &Value, turn: usize) -> Vec<Value> {
 mod tests {
     use super::*;
     use crate::card::tests::tool;
-
-    #[test]
-    fn names_become_words() {
-        for (name, want) in [
-            ("issueIds", "issue id"),
-            ("list_repositories", "list repository"),
-            ("HTTPStatus", "httpstatus"),
-            ("ticket-number", "ticket number"),
-            ("address", "address"),
-            ("as", "as"),
-        ] {
-            assert_eq!(words(name).join(" "), want, "{name}");
-        }
-    }
 
     #[test]
     fn says_what_a_person_can_say() {
