@@ -13,6 +13,7 @@ pub mod look;
 mod plan;
 mod prompts;
 mod slip;
+mod spelling;
 mod steps;
 mod turns;
 pub(crate) mod values;

@@ -11,7 +11,7 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{GeneratePrompts, GenerateSettings, Seed, forms, held::Held, kinds, language, values};
+use super::{GeneratePrompts, GenerateSettings, Seed, forms, held::Held, kinds, language, spelling, values};
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
     card::{card, card_of},
@@ -260,7 +260,7 @@ impl Making<'_> {
         all: &[values::Named],
         missing: &[values::Named],
     ) -> Result<String, AskFailure> {
-        let spelt = values::spelt_out(&request, missing);
+        let spelt = spelling::spelt_out(&request, missing);
         if spelt != request {
             self.note("spell-out", None, &spelt);
             let missing = values::missing(missing, &spelt);
