@@ -5,16 +5,17 @@
 //!
 //! | score | when |
 //! |---|---|
-//! | 1.0 | `A` declares an output property of the name of `p` and a type that fits |
+//! | 1.0 | `A` declares an output property of the name of `p` and a type that fits; on another server only where `p` says what it is the handle of, and where it is no handle, only behind tools that look |
 //! | 0.9 | `A` declares an output property `id`, `name`, `path`, `key` or `url`, and `p` is that of a thing `A`'s name speaks of (`issue_id` after `list_issues`) |
-//! | 0.8 | `A` declares no output, finds or makes things (`list`, `search`, `create`, …), and `p` is the handle of a thing its name speaks of |
+//! | 0.8 | `A` declares no output, lists or makes things, and `p` is the handle of a thing its name speaks of; what is made gets an id or an address, its name the person gave |
 //! | 0.7 | `A` lists things of `B`'s server, and `p` is the handle that `B` takes for such a thing (`path` of `read_file` after `search_files`) |
-//! | 0.6 | as 0.8, of a thing that only its description speaks of |
+//! | 0.6 | `A` lists, and `p` is the handle of a thing of its server that its description speaks of |
 //! | 0.5 | `A` reads or fetches a text (its name says `page`, `document`, `message`, …), and `p` is a text to work on (`text`, `content`, `body`, `message`) |
 //!
-//! An output that could carry anything (`content`, `result`, `data`, …) is no declared output. Tools of one server get 0.05
-//! on top: they were made for each other; and 0.3 where the first lists what the second takes a handle of. Twins are
-//! never paired, nor tools that a model could not tell apart by name.
+//! An output that could carry anything (`content`, `result`, `data`, …) is no declared output. Nobody hands on the name
+//! of what is yet to be made (`create_folder` after `list_folders`). Tools of one server get 0.05 on top: they were made
+//! for each other; and 0.3 where the first lists what the second takes a handle of. Twins are never paired, nor tools
+//! that a model could not tell apart by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ use mcpmill_core::{id::ToolId, naming::alias, record::Tool, schema::required};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::forms::words;
+use super::forms::{self, words};
 use crate::card::property_names;
 
 /// Pairs below this are none.
@@ -82,9 +83,12 @@ struct Traits<'a> {
     named: BTreeSet<String>,
     /// Things its description speaks of, in the first sentence.
     described: BTreeSet<String>,
-    finds: bool,
+    /// Things its name speaks of in the plural.
+    several: BTreeSet<String>,
+    makes: bool,
+    gets: bool,
     lists: bool,
-    searches: bool,
+    looks: bool,
     reads: bool,
 }
 
@@ -92,6 +96,8 @@ struct Traits<'a> {
 struct Want<'a> {
     words: &'a [String],
     kind: &'a str,
+    /// What its tool's name speaks of.
+    named: &'a BTreeSet<String>,
     /// Whether its tool is on the server of the one before.
     near: bool,
     /// Whether its tool and the one before speak of one thing.
@@ -109,11 +115,23 @@ pub struct Chains<'a> {
 
 /// Words that say how a thing is named.
 const HANDLES: [&str; 9] = ["id", "name", "path", "key", "url", "uri", "number", "slug", "title"];
-const FINDS: [&str; 12] =
-    ["list", "search", "find", "create", "add", "query", "lookup", "get", "discover", "browse", "make", "generate"];
+/// Handles that a thing has only once it is made.
+const GIVEN: [&str; 5] = ["id", "key", "url", "uri", "number"];
+const MAKES: [&str; 5] = ["create", "add", "make", "generate", "upload"];
 const READS: [&str; 9] = ["read", "get", "fetch", "download", "convert", "extract", "transcribe", "summarize", "translate"];
-const LISTS: [&str; 6] = ["list", "search", "find", "discover", "browse", "query"];
-const SEARCHES: [&str; 2] = ["search", "find"];
+const LISTS: [&str; 7] = ["list", "search", "find", "discover", "browse", "lookup", "tree"];
+const GETS: [&str; 2] = ["get", "show"];
+const LOOKS: [&str; 7] = ["describe", "check", "inspect", "open", "status", "analyze", "scan"];
+/// Verbs whose tools are given the name of what they make, or bring it in from elsewhere.
+const NAMES_ANEW: [&str; 4] = ["install", "import", "clone", "copy"];
+/// Words of names of tools that read something else about a thing than its text.
+const NO_TEXT: [&str; 6] = ["info", "metadata", "media", "outline", "xml", "status"];
+/// Verbs of tools whose `message` is a text for somebody: that of a commit is none.
+const SENDS: [&str; 6] = ["send", "post", "mail", "reply", "publish", "echo"];
+/// Words of names that say nothing of what a tool is about.
+const EMPTY: [&str; 3] = ["tool", "mcp", "server"];
+/// Things that lie somewhere: what was given as a path is where a search begins, and what it finds lies below.
+const PLACED: [&str; 6] = ["file", "folder", "directory", "document", "workbook", "image"];
 /// Handles that point at the same thing from everywhere.
 const UNIVERSAL: [&str; 2] = ["url", "uri"];
 /// Outputs that could carry anything.
@@ -159,11 +177,10 @@ fn link(a: &Traits, b: &Traits) -> Option<Link> {
         return None;
     }
     let near = a.tool.server_id == b.tool.server_id;
-    let is_verb =
-        |word: &String| FINDS.contains(&word.as_str()) || LISTS.contains(&word.as_str()) || READS.contains(&word.as_str());
-    let shared = a.named.intersection(&b.named).any(|word| !is_verb(word));
-    let scored = b.wants.iter().filter_map(|(name, words, kind)| {
-        let want = Want { words, kind, near, shared };
+    let is_about = |word: &String| ![&MAKES[..], &LISTS, &GETS, &READS, &EMPTY].iter().any(|of| of.contains(&word.as_str()));
+    let shared = a.named.intersection(&b.named).any(is_about);
+    let scored = b.wants.iter().filter(|(_, words, _)| !names_anew(b, words)).filter_map(|(name, words, kind)| {
+        let want = Want { words, kind, named: &b.named, near, shared };
         let score = fit(a, &want);
         let handed = if is_listed(a, &want) { 0.3 } else { 0.05 };
         let score_of_both = if near { score + handed } else { score };
@@ -180,6 +197,13 @@ fn parts(words: &[String]) -> (Option<&str>, &[String]) {
     }
 }
 
+/// Whether a parameter of `b` names what `b` makes.
+fn names_anew(b: &Traits, words: &[String]) -> bool {
+    let (handle, thing) = parts(words);
+    let anew = forms::makes(b.tool) || NAMES_ANEW.iter().any(|verb| b.named.contains(*verb));
+    anew && handle.is_some() && thing.iter().all(|word| b.named.contains(word))
+}
+
 /// Whether `a` lists the things that a tool of its server takes a handle of.
 fn is_listed(a: &Traits, want: &Want) -> bool {
     let (handle, thing) = parts(want.words);
@@ -191,8 +215,13 @@ fn is_listed(a: &Traits, want: &Want) -> bool {
 fn fit(a: &Traits, want: &Want) -> f64 {
     let (handle, thing) = parts(want.words);
     let bare = handle.filter(|_| thing.is_empty());
-    // What a search was given is where it looks, and its answer names what lies there.
-    if a.takes.contains(&want.words.join(" ")) && !(a.searches && bare.is_some()) {
+    let placed = |word: &&str| want.named.contains(*word) && (a.named.contains(*word) || a.described.contains(*word));
+    let below = bare == Some("path")
+        && a.lists
+        && want.near
+        && PLACED.iter().any(|word| placed(&word))
+        && !LISTS.iter().any(|verb| want.named.contains(*verb));
+    if a.takes.contains(&want.words.join(" ")) && !below {
         return 0.0;
     }
     // An answer that says again what it was given (`timezone` after `source_timezone`) brings nothing.
@@ -201,8 +230,13 @@ fn fit(a: &Traits, want: &Want) -> f64 {
         return 0.0;
     }
     let fits = |found: &str| found == want.kind || found == "any" || want.kind == "string";
-    // A bare `id` or `path` means something else on another server, and a bare `name` anywhere.
-    let is_own = bare.is_none_or(|handle| handle != "name" && (want.near || UNIVERSAL.contains(&handle)));
+    // A bare `id` or `path` means something else on another server, and a bare `name` anywhere; what is no handle
+    // (`branch`, `offset`) is handed on where it was looked up.
+    let is_own = match (handle, bare) {
+        (_, Some(bare)) => bare != "name" && (want.near || UNIVERSAL.contains(&bare)),
+        (Some(_), None) => true,
+        (None, _) => want.near && (a.looks || a.lists || a.reads),
+    };
     if is_own && a.brings.get(&want.words.join(" ")).is_some_and(|found| fits(found)) {
         return 1.0;
     }
@@ -211,18 +245,24 @@ fn fit(a: &Traits, want: &Want) -> f64 {
     if brought && about(&a.named) {
         return 0.9;
     }
-    if a.brings.is_empty() && a.finds && handle.is_some() && about(&a.named) {
+    if !a.brings.is_empty() {
+        return 0.0;
+    }
+    let made = a.makes && handle.is_some_and(|handle| GIVEN.contains(&handle));
+    if handle.is_some() && ((about(&a.named) && (a.lists || made)) || (a.gets && about(&a.several))) {
         return 0.8;
     }
-    if a.brings.is_empty() && bare.is_some() && is_listed(a, want) {
+    if below || (bare.is_some() && is_listed(a, want)) {
         return 0.7;
     }
-    if a.brings.is_empty() && a.finds && handle.is_some() && about(&a.described) {
+    if want.near && a.lists && handle.is_some() && about(&a.described) {
         return 0.6;
     }
-    let text = want.words.last().is_some_and(|last| TEXTS.contains(&last.as_str())) && want.kind == "string";
-    let tells = a.named.iter().any(|word| TELLING.contains(&word.as_str()));
-    if a.brings.is_empty() && a.reads && tells && text { 0.5 } else { 0.0 }
+    let sends = |word: &str| word != "message" || SENDS.iter().any(|verb| want.named.contains(*verb));
+    let text = want.kind == "string" && matches!(want.words, [word] if TEXTS.contains(&word.as_str()) && sends(word));
+    let has = |of: &[&str]| a.named.iter().any(|word| of.contains(&word.as_str()));
+    let tells = has(&TELLING) && !has(&NO_TEXT);
+    if a.reads && tells && text { 0.5 } else { 0.0 }
 }
 
 fn traits(tool: &Tool) -> Traits<'_> {
@@ -243,14 +283,23 @@ fn traits(tool: &Tool) -> Traits<'_> {
         brings,
         wants: required(&schema).into_iter().filter_map(handed).collect(),
         takes: property_names(&schema).iter().map(|name| words(name).join(" ")).collect(),
-        finds: verb(&FINDS),
+        several: plurals(&tool.name, &named),
+        makes: verb(&MAKES),
+        gets: verb(&GETS),
         lists: verb(&LISTS),
-        searches: verb(&SEARCHES),
+        looks: verb(&LOOKS),
         reads: verb(&READS),
         named: named.into_iter().collect(),
         described: words(first).into_iter().filter(|word| word.len() > 3).collect(),
         tool,
     }
+}
+
+/// The words of a name that stand in the plural there.
+fn plurals(name: &str, named: &[String]) -> BTreeSet<String> {
+    let low = name.to_lowercase();
+    let ends = |word: &str| low.match_indices(word).any(|(at, _)| !low[at + word.len()..].starts_with(char::is_alphabetic));
+    named.iter().filter(|word| !ends(word)).cloned().collect()
 }
 
 /// The properties of an output schema and their types, and of the things in its lists; not what could carry anything,
@@ -362,11 +411,13 @@ mod tests {
         };
         let tools = [
             with(on("a", "convert_time", "Converts", &[("source_zone", "string"), ("from_area", "string")]), &time),
-            on("b", "move_file", "Moves", &[("source", "string"), ("target", "string")]),
-            on("b", "plan_day", "Plans", &[("day", "string")]),
-            on("b", "shift", "Shifts", &[("offset", "string")]),
-            on("b", "paint", "Paints", &[("area", "string")]),
-            on("b", "mark", "Marks", &[("tags", "string"), ("lost", "string")]),
+            with(on("a", "set_time", "Sets", &[]), &time),
+            on("a", "move_file", "Moves", &[("source", "string"), ("target", "string")]),
+            on("a", "plan_day", "Plans", &[("day", "string")]),
+            on("a", "shift", "Shifts", &[("offset", "string")]),
+            on("b", "drift", "Drifts", &[("offset", "string")]),
+            on("a", "paint", "Paints", &[("area", "string")]),
+            on("a", "mark", "Marks", &[("tags", "string"), ("lost", "string")]),
             with(on("c", "list_folders", "Lists", &[]), &content),
             with(on("c", "read_file", "Reads", &[("path", "string")]), &content),
             on("c", "write_file", "Writes", &[("path", "string"), ("content", "string")]),
@@ -375,6 +426,7 @@ mod tests {
         let mut after_time = names("convert_time");
         after_time.sort_unstable();
         assert_eq!(after_time, ["plan_day", "shift"], "no object is a text; what is in it may be");
+        assert!(names("set_time").is_empty(), "nobody sets what he wants to know");
         assert!(names("list_folders").is_empty(), "`content` of a list is nothing to write");
         assert_eq!(follows(&tools, "read_file"), [("write_file".into(), "content".into(), 0.5 + 0.05)]);
     }
@@ -394,6 +446,36 @@ mod tests {
         make.output_schema = Some(id.to_string());
         let tools = [make, on("a", "fill", "Fills", &[("id", "string")]), on("b", "pay", "Pays", &[("id", "string")])];
         assert_eq!(follows(&tools, "make_list"), [("fill".into(), "id".into(), 1.0 + 0.05)], "an id is its server's own");
+    }
+
+    #[test]
+    fn nobody_hands_on_what_is_named_anew_or_known_already() {
+        let path = [("path", "string")];
+        let tools = [
+            on("a", "list_folders", "Lists", &[]),
+            on("a", "create_folder", "Makes", &path),
+            on("a", "open_folder", "Opens", &path),
+            on("a", "get_file_info", "Shows facts", &path),
+            on("a", "count_lines", "Counts", &[("file_path", "string")]),
+            on("b", "get_symbols", "Shows symbols of a file", &path),
+            on("b", "get_symbol_body", "Shows one", &[("symbol_name", "string")]),
+            on("c", "create_table", "Makes", &[("columns", "string")]),
+            on("c", "drop_table", "Drops", &[("table_name", "string")]),
+            on("c", "create_ticket", "Makes", &[("title", "string")]),
+            on("c", "drop_ticket", "Drops", &[("ticket_id", "string")]),
+            on("c", "send", "Sends", &[("message", "string")]),
+            on("c", "commit", "Commits", &[("message", "string")]),
+            on("c", "read_page", "Reads", &[("address", "string")]),
+            on("c", "get_page_info", "Shows facts", &[("address", "string")]),
+        ];
+        let names = |first: &str| -> Vec<String> { follows(&tools, first).into_iter().map(|(name, ..)| name).collect() };
+        assert_eq!(names("list_folders"), ["open_folder"], "a new folder is none of those that are there");
+        assert!(names("get_file_info").is_empty(), "who asks about a file knows where it is");
+        assert_eq!(names("get_symbols"), ["get_symbol_body"]);
+        assert!(names("create_table").is_empty(), "who makes a table names it");
+        assert_eq!(names("create_ticket"), ["drop_ticket"], "an id comes with the making");
+        assert_eq!(names("read_page"), ["send"], "a page is no message of a commit");
+        assert!(names("get_page_info").is_empty());
     }
 
     #[test]

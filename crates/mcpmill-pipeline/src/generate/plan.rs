@@ -153,6 +153,9 @@ struct Carriers<'a> {
 /// all of them.
 const ONE_IN: usize = 10;
 
+/// Chains of this score and more are sure.
+const SURE: f64 = 0.7;
+
 /// Which tools follow in chains so far.
 #[derive(Default)]
 struct Seconds<'a> {
@@ -196,8 +199,10 @@ impl<'a> Carriers<'a> {
 
     /// Samples of another kind: one of every tool that carries it, then a second one.
     fn seeds(&self, kind: SampleKind, samples: usize, per_tool: usize) -> Vec<Seed> {
+        if kind == SampleKind::Chain {
+            return self.chained(samples, per_tool);
+        }
         let mut seeds = Vec::new();
-        let mut seconds = Seconds { most: samples.div_ceil(ONE_IN).max(2), ..Seconds::default() };
         let mut able = if samples > 0 { in_turn(self.tools, kind.as_str()) } else { Vec::new() };
         for index in 0..per_tool {
             // A tool that carries no first sample carries no second one.
@@ -206,7 +211,7 @@ impl<'a> Carriers<'a> {
                 if seeds.len() == samples {
                     return seeds;
                 }
-                if let Some(seed) = self.carry(tool, kind, (index, per_tool), &mut seconds) {
+                if let Some(seed) = self.carry(tool, kind, (index, per_tool)) {
                     seeds.push(seed);
                     still.push(tool);
                 }
@@ -216,7 +221,32 @@ impl<'a> Carriers<'a> {
         seeds
     }
 
-    fn carry(&self, tool: &'a Tool, kind: SampleKind, (index, of): (usize, usize), seconds: &mut Seconds<'a>) -> Option<Seed> {
+    /// Chains: those that are sure first, all that a tool carries of them, then the others.
+    fn chained(&self, samples: usize, per_tool: usize) -> Vec<Seed> {
+        let mut seeds = Vec::new();
+        let mut seconds = Seconds { most: samples.div_ceil(ONE_IN).max(2), ..Seconds::default() };
+        let mut counts: HashMap<&ToolId, usize> = HashMap::new();
+        let firsts: Vec<&Tool> =
+            in_turn(self.tools, SampleKind::Chain.as_str()).into_iter().filter(|t| forms::is_plain(t)).collect();
+        let rounds = [SURE, 0.0].into_iter().flat_map(|least| std::iter::repeat_n(least, per_tool));
+        for (least, tool) in rounds.flat_map(|least| firsts.iter().map(move |tool| (least, *tool))) {
+            let count = counts.entry(&tool.id).or_default();
+            if seeds.len() == samples || *count == per_tool {
+                continue;
+            }
+            let links = self.chains.after(tool).into_iter().filter(|link| link.score >= least);
+            let fit = links.filter_map(|link| Some((*self.by_id.get(&link.tool)?, link.parameter)));
+            let next = fit.filter(|(next, _)| forms::is_plain(next)).find(|(next, _)| seconds.take(tool, next));
+            if let Some((next, parameter)) = next {
+                let seed = seed(tool, SampleKind::Chain, *count, per_tool);
+                seeds.push(Seed { others: vec![next.clone()], link: Some(parameter), ..seed });
+                *count += 1;
+            }
+        }
+        seeds
+    }
+
+    fn carry(&self, tool: &'a Tool, kind: SampleKind, (index, of): (usize, usize)) -> Option<Seed> {
         let schema = tool.schema();
         let plain = forms::is_plain(tool);
         let seed = seed(tool, kind, index, of);
@@ -235,13 +265,8 @@ impl<'a> Carriers<'a> {
                     _ => None,
                 }
             }
-            SampleKind::Chain => {
-                let links = if plain { self.chains.after(tool) } else { Vec::new() };
-                let fit = links.into_iter().filter_map(|link| Some((*self.by_id.get(&link.tool)?, link.parameter)));
-                let (next, parameter) =
-                    fit.filter(|(next, _)| forms::is_plain(next)).find(|(next, _)| seconds.take(tool, next))?;
-                Some(Seed { others: vec![next.clone()], link: Some(parameter), ..seed })
-            }
+            // Two tools carry it together.
+            SampleKind::Chain => None,
             SampleKind::MultiTurn => {
                 let others = self.later(tool, &seed.id);
                 (!others.is_empty()).then_some(Seed { others, ..seed })
@@ -362,6 +387,26 @@ mod tests {
             seeds(&planned).iter().filter(|seed| seed.others.iter().any(|next| next.name == "keep")).count()
         };
         assert_eq!((seconds(1), seconds(20), seconds(30)), (1, 2, 3));
+    }
+
+    #[test]
+    fn sure_chains_go_before_others() {
+        let on = |s: usize, name: &str, parameter: &str| {
+            let schema = json!({"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]});
+            Tool { server_id: ServerId(format!("srv_{s}")), ..tool(name, &format!("does {name}"), schema) }
+        };
+        let mut tools: Vec<Tool> = (0..9).map(|s| on(s, &format!("read_page_{s}"), "address")).collect();
+        tools.extend([
+            on(20, "keep", "text"),
+            on(21, "list_notes", "folder"),
+            on(21, "read_note", "note_id"),
+            on(21, "drop_note", "note_id"),
+        ]);
+        let planned = mixed(tools, 4, 2, &Kinds::only(SampleKind::Chain)).rows;
+        let firsts: Vec<&str> = seeds(&planned).iter().map(|seed| seed.tool.name.as_str()).collect();
+        assert_eq!(firsts[..2], ["list_notes", "list_notes"], "{firsts:?}");
+        assert!(firsts[2..].iter().all(|first| first.starts_with("read_page")), "{firsts:?}");
+        assert_eq!(seeds(&planned).iter().map(|seed| &seed.id).collect::<HashSet<_>>().len(), 4);
     }
 
     #[test]
