@@ -21,15 +21,21 @@ const CANNOT: [&str; 12] = [
 const IDIOMS: [&str; 5] = ["complain", "wait to", "refuse", "say no", "thank you enough"];
 
 /// How a text offers what may be no more there than what was asked for.
-const OFFERS: [&str; 9] = [
+const OFFERS: [&str; 15] = [
     "i can only",
     "but i can ",
     "i can help",
+    "i can provide",
     "i could ",
     "instead, i",
     "let me know",
     "would you like",
     "you can use",
+    "you might ",
+    "you may ",
+    "you could ",
+    "please ",
+    "feel free",
     "how can i",
 ];
 
@@ -180,6 +186,8 @@ mod tests {
             ("I cannot open it and the file is deleted.", "claims success"),
             ("I cannot use a tool: all set, the labels are there.", "claims success"),
             ("I can't use a tool for it, I just renamed it.", "claims success"),
+            ("I can't look it up. Please tell me the town.", "offers something else"),
+            ("I can't look it up. You might need to use a browser.", "offers something else"),
             ("I can't look it up. I can only tell you the time.", "offers something else"),
         ] {
             let fault = fault(bad).unwrap_or_default();

@@ -194,7 +194,7 @@ impl Making<'_> {
             let value = match forms::value_in_turn(name, &property, turn / optional.len().max(1)) {
                 Some(value) => Map::from_iter([(name.clone(), value)]),
                 None => {
-                    let value = self.slots(request, std::slice::from_ref(name)).await;
+                    let value = self.slots(&self.seed.tool, request, std::slice::from_ref(name)).await;
                     let Some(value) = self.tolerate("optional", value)? else { return Ok(None) };
                     value
                 }

@@ -24,6 +24,8 @@ pub struct GeneratePrompts {
     pub parallel: Prompt,
     /// One call after another.
     pub chain: Prompt,
+    /// The second half of a request for one call after another, where a model cannot write it whole.
+    pub then: Prompt,
     /// The first of several turns.
     pub multi_turn: Prompt,
     /// An answer where no tool fits.
@@ -38,7 +40,7 @@ pub struct GeneratePrompts {
 
 impl GeneratePrompts {
     /// Their ids, in the order of [`GeneratePrompts::all`].
-    pub const IDS: [&str; 14] = [
+    pub const IDS: [&str; 15] = [
         "instruct",
         "slots",
         "weave",
@@ -48,6 +50,7 @@ impl GeneratePrompts {
         "call",
         "parallel",
         "chain",
+        "then",
         "multi-turn",
         "no-tool",
         "declines",
@@ -70,6 +73,7 @@ impl GeneratePrompts {
             call: prompt("call")?,
             parallel: prompt("parallel")?,
             chain: prompt("chain")?,
+            then: prompt("then")?,
             multi_turn: prompt("multi-turn")?,
             no_tool: prompt("no-tool")?,
             declines: prompt("declines")?,
@@ -79,7 +83,7 @@ impl GeneratePrompts {
     }
 
     /// All prompts, for fingerprints and checks.
-    pub fn all(&self) -> [&Prompt; 14] {
+    pub fn all(&self) -> [&Prompt; 15] {
         [
             &self.instruct,
             &self.slots,
@@ -90,6 +94,7 @@ impl GeneratePrompts {
             &self.call,
             &self.parallel,
             &self.chain,
+            &self.then,
             &self.multi_turn,
             &self.no_tool,
             &self.declines,
@@ -110,7 +115,11 @@ impl GeneratePrompts {
         let composed = [&self.parallel, &self.chain, &self.multi_turn, &self.ask].map(|prompt| prompt.tries);
         let first = composed.into_iter().fold(self.instruct.tries + stated, |most, tries| most.max(tries + self.weave.tries));
         let declined = DECLINED * (self.no_tool.tries + self.declines.tries);
-        first + evolution + (self.call.tries + self.recover.tries).max(declined)
+        let second = match profile {
+            Profile::Full => 0,
+            Profile::Small => self.slots.tries + self.then.tries,
+        };
+        first + evolution + (self.call.tries + self.recover.tries.max(second)).max(declined)
     }
 
     /// The roles that are needed; a judge only where languages beside English are written.

@@ -11,7 +11,7 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{GeneratePrompts, GenerateSettings, Seed, forms, held::Held, kinds, language, spelling, values};
+use super::{GeneratePrompts, GenerateSettings, Profile, Seed, forms, held::Held, kinds, language, spelling, values};
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
     card::{card, card_of},
@@ -68,6 +68,8 @@ impl Making<'_> {
         let talk = match self.seed.kind {
             SampleKind::Single => self.single(&checker).await?,
             SampleKind::Parallel => self.parallel().await?,
+            // A small model that writes the whole forgets one of its halves.
+            SampleKind::Chain if self.settings.profile == Profile::Small => self.chain_in_halves(&checker).await?,
             SampleKind::Chain => self.chain().await?,
             SampleKind::MultiTurn => self.multi_turn(&checker).await?,
             SampleKind::NoTool => self.no_tool().await?,
@@ -126,6 +128,15 @@ impl Making<'_> {
     /// What a prompt calls the language of the sample, `None` for English.
     pub(super) fn foreign(&self) -> Option<&'static str> {
         (self.seed.language != kinds::ENGLISH).then(|| kinds::name(&self.seed.language)).flatten()
+    }
+
+    /// A prompt whose line is that of its file in English, which is one of Latin letters, and any line in others.
+    pub(super) fn line_of(&self, prompt: &Prompt) -> Prompt {
+        let mut prompt = prompt.clone();
+        if self.foreign().is_some() {
+            prompt.format = PromptFormat::Line(ANY_LINE.into());
+        }
+        prompt
     }
 
     pub(super) fn role(&self, prompt: &Prompt) -> RecordedChat {
@@ -208,7 +219,7 @@ impl Making<'_> {
         if needed.is_empty() {
             return Ok((request, Vec::new()));
         }
-        let slots = self.slots(&request, &needed).await?;
+        let slots = self.slots(&self.seed.tool, &request, &needed).await?;
         let stated = values::to_state(&slots, &self.schema);
         let missing = values::missing(&stated, &request);
         let request = if missing.is_empty() { request } else { self.weave("weave", request, &stated, &missing).await? };
@@ -233,14 +244,19 @@ impl Making<'_> {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    pub(super) async fn slots(&mut self, request: &str, parameters: &[String]) -> Result<Map<String, Value>, AskFailure> {
+    /// Values for some parameters of a tool, from a request or made up.
+    pub(super) async fn slots(
+        &mut self,
+        tool: &Tool,
+        request: &str,
+        parameters: &[String],
+    ) -> Result<Map<String, Value>, AskFailure> {
         let prompt = self.prompts.slots.clone();
         let model = self.role(&prompt);
         let question = Question {
             prompt: &prompt,
-            inputs: self
-                .inputs(json!({"card": card_of(&self.seed.tool, parameters), "at_hand": self.at_hand, "request": request})),
-            schema: Some(forms::only(&self.schema, parameters)),
+            inputs: self.inputs(json!({"card": card_of(tool, parameters), "at_hand": self.at_hand, "request": request})),
+            schema: Some(forms::only(&tool.schema(), parameters)),
             row: self.seed.id.as_str(),
         };
         ask(&model, &question, &mut self.meter, |reply| match values::placeholder(reply) {
@@ -266,11 +282,7 @@ impl Making<'_> {
             let missing = values::missing(missing, &spelt);
             return if missing.is_empty() { Ok(spelt) } else { Box::pin(self.weave(step, spelt, all, &missing)).await };
         }
-        let mut prompt = self.prompts.weave.clone();
-        if self.foreign().is_some() {
-            // The line of the prompt file is one of Latin letters.
-            prompt.format = PromptFormat::Line(ANY_LINE.into());
-        }
+        let prompt = self.line_of(&self.prompts.weave);
         let model = self.role(&prompt);
         let listed: Vec<Value> = missing.iter().map(|v| json!({"name": v.name, "text": v.text})).collect();
         let question = Question {
@@ -371,6 +383,9 @@ pub(super) fn wrong_request(text: &str, tools: &[&str], (language, values): (&st
     }
     if values::speaks_as_assistant(text) {
         return Some("a request is an assistant's answer".into());
+    }
+    if let Some(words) = values::points_nowhere(text) {
+        return Some(format!("a request speaks of `{words}`, which is not there"));
     }
     language::fits(text, language, values).err()
 }

@@ -51,7 +51,7 @@ impl Making<'_> {
             }
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
             let request = request_of(reply, &names, (spoken, &calls))?;
-            unsupported(&request, &calls).map_or(Ok((calls, request)), Err)
+            long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls)).map_or(Ok((calls, request)), Err)
         };
         let (calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
         let stated = stated_by(&tools, &calls);
@@ -83,7 +83,7 @@ impl Making<'_> {
             let calls = vec![part(reply, "first"), part(reply, "second")];
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
             let request = request_of(reply, &names, (spoken, &calls))?;
-            unsupported(&request, &calls).map_or(Ok((calls, request)), Err)
+            long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls)).map_or(Ok((calls, request)), Err)
         };
         let (mut calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
         let stated = stated_by(&[first, next], &calls);
@@ -91,15 +91,87 @@ impl Making<'_> {
         let (request, _) = self.evolve(request, stated).await?;
         let (second, first_call) = (calls.pop().unwrap_or_default(), calls.pop().unwrap_or_default());
         self.note("call", None, &Value::Object(first_call.clone()).to_string());
+        Ok(self.chained((first, first_call), (next, second), link, request))
+    }
+
+    /// The same from two halves: a request for the first tool, then a sentence that goes on with what it brings.
+    pub(super) async fn chain_in_halves(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
+        let (first, Some(next), Some(link)) = (&self.seed.tool, self.seed.others.first(), self.seed.link.as_ref()) else {
+            return Err(failure("chain: plan", "a chain is planned without its second tool"));
+        };
+        let request = self.instruct().await?;
+        let (request, stated) = self.fill_slots(request).await?;
+        let (request, stated) = self.evolve(request, stated).await?;
+        let first_call = self.call(&request, &stated, checker).await?;
+        // What both take of one server is the same thing: its project, its repository.
+        let shared = |name: &String| first_call.get(name).filter(|_| next.server_id == first.server_id);
+        let own: Vec<String> = required(&next.schema()).into_iter().filter(|name| name != link).collect();
+        let mut second: Map<String, Value> = own.iter().filter_map(|n| Some((n.clone(), shared(n)?.clone()))).collect();
+        let open: Vec<String> = own.into_iter().filter(|name| !second.contains_key(name)).collect();
+        if !open.is_empty() {
+            second.extend(self.slots(next, &request, &open).await?);
+        }
+        made_up(&second).map_or(Ok(()), |why| Err(failure("chain: unusable-reply", why)))?;
+        let then = self.then((first, next), link, &request, &values::to_state(&second, &next.schema())).await?;
+        let whole = format!("{request} {then}");
+        let all = std::slice::from_ref(&second);
+        long_unsaid(&whole, all).map_or(Ok(()), |why| Err(failure("chain: unusable-reply", why)))?;
+        Ok(self.chained((first, first_call), (next, second), link, whole))
+    }
+
+    /// The sentence that asks for the second tool. It states the values and names nothing that is not known yet.
+    async fn then(
+        &mut self,
+        (first, next): (&Tool, &Tool),
+        link: &str,
+        request: &str,
+        stated: &[values::Named],
+    ) -> Result<String, AskFailure> {
+        let prompt = self.line_of(&self.prompts.then);
+        let model = self.role(&prompt);
+        let lacking = values::missing(stated, request);
+        let listed: Vec<Value> = lacking.iter().map(|v| json!({"name": v.name, "text": v.text})).collect();
+        let brings = forms::words(link).join(" ");
+        let inputs = json!({"request": request, "brings": brings, "purpose": purpose(next, BESIDE), "values": listed});
+        let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: None, row: self.seed.id.as_str() };
+        let (names, spoken) = ([first.name.as_str(), next.name.as_str()], self.seed.language.clone());
+        let texts: Vec<&str> = stated.iter().map(|v| v.text.as_str()).collect();
+        let known: Vec<&str> = texts.iter().copied().chain([request]).collect();
+        let then = ask(&model, &question, &mut self.meter, |reply| {
+            let text = reply.trim().to_owned();
+            if let Some(lost) = values::missing(&lacking, &text).first() {
+                return Err(format!("the second half does not state `{}`", lost.text));
+            }
+            if let Some(new) = values::invented(&text, &known) {
+                return Err(format!("the second half brings `{new}`, which was not given"));
+            }
+            if spoken == ENGLISH && !points_back(&text) {
+                return Err("the second half does not speak of what the first brings".into());
+            }
+            wrong_request(&text, &names, (&spoken, &texts)).map_or(Ok(text), Err)
+        })
+        .await?;
+        self.note("then", Some((&prompt, &model)), &format!("{request} {then}"));
+        Ok(then)
+    }
+
+    /// A chain whose parts are known.
+    fn chained(
+        &mut self,
+        (first, first_call): (&Tool, Map<String, Value>),
+        (next, second): (&Tool, Map<String, Value>),
+        link: &str,
+        request: String,
+    ) -> Talk {
         // What the second call is known to hold, and what the first answer must bring, for whoever runs the chain.
         let later = json!({ "tool": next.id, "from_answer": link, "arguments": second });
         self.note("later", None, &later.to_string());
         let call = self.made(first, first_call, 0);
-        Ok(Talk {
+        Talk {
             messages: vec![Message::user(request.clone()), Message::call(call)],
             instruction: request,
             called: vec![first.id.clone(), next.id.clone()],
-        })
+        }
     }
 
     /// The first turn of several; the others are written when it is run, with the answers in mind.
@@ -233,6 +305,7 @@ impl Making<'_> {
             let calls = std::slice::from_ref(&arguments);
             let request = request_of(reply, &[&tool.name], (spoken, calls))?;
             let (question, answer) = (text(reply, "question"), text(reply, "answer"));
+            long_unsaid(&format!("{request}\n{answer}"), calls).map_or(Ok(()), Err)?;
             asks((&left_out, &schema), &arguments, [&request, &question, &answer], spoken)?;
             Ok((arguments, request, question, answer))
         };
@@ -442,6 +515,27 @@ fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
     let known: Vec<String> = calls.iter().flat_map(values::texts).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     values::invented(request, &known).map(|value| format!("no call holds `{value}`, of which the request speaks"))
+}
+
+/// A text of a call that is too long to be said and makes something up, in words.
+fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
+    let long = |text: &&str| !values::is_short(text) && !values::looks_like_code(text);
+    let texts = calls.iter().flat_map(|call| values::texts(call));
+    let texts: Vec<String> = texts.collect();
+    let mut made = texts.iter().map(String::as_str).filter(long).filter_map(|text| values::invented(text, &[said]));
+    made.next().map(|value| format!("a call holds `{value}`, which nobody said"))
+}
+
+/// Words that point at something said before.
+const POINTERS: [&str; 24] = [
+    "it", "its", "that", "this", "them", "their", "those", "these", "they", "first", "second", "last", "newest", "latest",
+    "oldest", "largest", "smallest", "top", "one", "ones", "result", "results", "found", "each",
+];
+
+/// Whether an English sentence points at something said before.
+fn points_back(text: &str) -> bool {
+    let low = text.to_lowercase();
+    low.split(|c: char| !c.is_alphanumeric()).any(|word| POINTERS.contains(&word))
 }
 
 /// The placeholder among values, in words; also a text that is empty.

@@ -68,7 +68,8 @@ pub(super) fn is_expression(name: &str, value: &str) -> bool {
 const STATEMENTS: [&str; 9] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "WITH", "PRAGMA"];
 const CLAUSES: [&str; 8] = ["FROM", "INTO", "WHERE", "TABLE", "VALUES", "AND", "OR", "NOT"];
 
-fn looks_like_code(text: &str) -> bool {
+/// Whether a text is one of a language for programs.
+pub(super) fn looks_like_code(text: &str) -> bool {
     if text.contains(['{', '}', '[', ']', ';', '=', '*', '|', '<', '>', '\\', '^', '$']) || text.contains("::") {
         return true;
     }
@@ -375,14 +376,42 @@ pub(crate) fn speaks_as_assistant(text: &str) -> bool {
     ASSISTANT.iter().any(|start| text.starts_with(start)) || text.contains("as an ai ") || text.contains("as a language model")
 }
 
+/// How requests point at something that nobody gave.
+const NOWHERE: [&str; 14] = [
+    "the above",
+    "above file",
+    "above data",
+    "above text",
+    "given content",
+    "given text",
+    "given data",
+    "given css",
+    "given code",
+    "given path",
+    "provided ",
+    "specified path",
+    "specified directory",
+    "specified file",
+];
+
+/// The words with which a request points at something that stands nowhere in it.
+pub(super) fn points_nowhere(text: &str) -> Option<&'static str> {
+    let low = text.to_lowercase();
+    NOWHERE.into_iter().find(|words| low.contains(words)).map(str::trim)
+}
+
 /// Words right inside angle brackets (`a < b` is none), or in square brackets that speak of "your" or "the".
 fn bracketed(text: &str) -> Option<String> {
     let inside =
         |open: char, close: char| text.split(open).skip(1).filter_map(move |rest| rest.split_once(close)).map(|(inner, _)| inner);
     let joined = |inner: &str| !inner.is_empty() && inner.trim() == inner;
     let angle = inside('<', '>').find(|inner| joined(inner) && inner.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c)));
-    let square =
-        inside('[', ']').find(|inner| inner.starts_with("your ") || inner.starts_with("the ") || inner.starts_with("insert "));
+    let stands_for = |inner: &str| {
+        let words: Vec<&str> = inner.split(' ').collect();
+        let blank = ["your", "the", "insert", "link", "name", "date", "title", "city"].contains(&words[0]);
+        blank && words.len() > 1 && words.iter().all(|word| word.chars().all(char::is_alphabetic))
+    };
+    let square = inside('[', ']').find(|inner| stands_for(inner));
     angle.or(square).map(str::to_owned)
 }
 
@@ -527,11 +556,28 @@ mod tests {
     }
 
     #[test]
+    fn what_points_nowhere_is_seen() {
+        for bad in [
+            "Write the above data into sales.csv.",
+            "Convert the given CSS.",
+            "Use the provided key.",
+            "Look in the specified path.",
+        ] {
+            assert!(points_nowhere(bad).is_some(), "{bad}");
+        }
+        for good in ["Show prices above 30.", "Which dishes were given a star?", "What does the plan specify?"] {
+            assert_eq!(points_nowhere(good), None, "{good}");
+        }
+    }
+
+    #[test]
     fn placeholders_are_seen() {
-        for bad in ["read path/to/file", "mail <name>", "for [your city]", "size: n/a", "wait ..."] {
+        for bad in ["read path/to/file", "mail <name>", "for [your city]", "see [link to blog post]", "size: n/a", "wait ..."] {
             assert!(placeholder(bad).is_some(), "{bad}");
         }
-        for good in ["read notes/april.md", "reunion/april.txt", "select * from t where units > 10", "[1, 2]", "a < b > c.d"] {
+        for good in
+            ["read notes/april.md", "reunion/april.txt", "select * from t where units > 10", "[1, 2]", "[name]", "a < b > c.d"]
+        {
             assert_eq!(placeholder(good), None, "{good}");
         }
     }

@@ -49,6 +49,10 @@ fn failed_on(done: &Done<Sample>, reason: &str, cause: &str) {
     assert!(done.outcome.cause.as_deref().unwrap().contains(cause), "{:?}", done.outcome.cause);
 }
 
+/// A text that no request holds word for word.
+const LONG: &str = "A city in the mountains, with a wall around it and a lake below, where the trains end and the roads go on for a \
+                    while, as it is told in /var/log/sky.txt and in the other files that are beside it in the folder.";
+
 /// Two calls, or as many as are asked for, and a request.
 fn cities(first: &'static str, second: &'static str, request: &'static str) -> impl Fn(&ChatRequest) -> Option<String> {
     move |asked: &ChatRequest| {
@@ -80,6 +84,7 @@ async fn parallel_calls_state_all_their_values_in_one_request() {
         ("Bergamo", " ", "How is it in Bergamo and where I am?", "empty"),
         ("Bergamo", "Lecco", "Use get_forecast for Bergamo and Lecco.", "names the tool"),
         ("Bergamo", "Lecco", "How is the weather in Bergamo and Lecco for 3 days?", "no call holds `3`"),
+        ("Bergamo", LONG, "How is the weather in Bergamo, and there?", "a call holds `/var/log/sky.txt`, which nobody said"),
     ] {
         let (done, _) = talk(vec![city()], &parallel, cities(first, second, request)).await;
         failed_on(&done, "parallel: unusable-reply", cause);
@@ -111,12 +116,8 @@ async fn a_tool_without_values_is_called_beside_another_of_its_server() {
 
 #[tokio::test]
 async fn a_chain_holds_its_first_call_and_names_what_comes_later() {
-    let string = |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
-    let find = mcpmill_testkit::tool("1", "search_tickets", "Finds tickets.", string("words"));
-    let label = json!({"type": "object", "properties": {"ticket_id": {"type": "string"}, "label": {"type": "string"}},
-        "required": ["ticket_id", "label"]});
-    let mark = mcpmill_testkit::tool("2", "mark", "Puts a label on it.", label);
-    let chain = of_kind(SampleKind::Chain);
+    let [find, mark] = find_and_mark();
+    let chain = GenerateSettings { profile: Profile::Full, ..of_kind(SampleKind::Chain) };
     let reply = |words: &str, request: &str| json!({"calls": {"first": {"words": words}, "second": {"label": "billing"}}, "request": request});
     let good = reply("double invoice", "Find the ticket on the double invoice and put the label billing on it.");
     let (done, _) = talk(vec![find.clone(), mark.clone()], &chain, said("chain", good)).await;
@@ -134,6 +135,76 @@ async fn a_chain_holds_its_first_call_and_names_what_comes_later() {
     let named = reply("double invoice", "Call search_tickets for double invoice, then billing.");
     let (done, _) = talk(vec![find, mark], &chain, said("chain", named)).await;
     failed_on(&done, "chain: unusable-reply", "names the tool");
+}
+
+fn find_and_mark() -> [Tool; 2] {
+    let string = |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+    let label = json!({"type": "object", "properties": {"ticket_id": {"type": "string"}, "label": {"type": "string"}},
+        "required": ["ticket_id", "label"]});
+    let find = mcpmill_testkit::tool("1", "search_tickets", "Finds tickets.", string("words"));
+    [find, mcpmill_testkit::tool("2", "mark", "Puts a label on it.", label)]
+}
+
+/// A small model's chain whose second half is this.
+fn halves(label: &'static str, then: &'static str) -> impl Fn(&ChatRequest) -> Option<String> + Send + Sync + 'static {
+    move |asked: &ChatRequest| {
+        Some(match asked.prompt_kind.as_str() {
+            "instruct" => json!({"requests": ["Which tickets speak of a double invoice?"]}).to_string(),
+            "slots" if text_of(asked).contains("label") => json!({ "label": label }).to_string(),
+            "slots" => json!({"words": "double invoice"}).to_string(),
+            "call" => json!({"words": "double invoice"}).to_string(),
+            "then" => then.to_owned(),
+            other => panic!("`{other}` is not asked here"),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_small_model_writes_a_chain_in_halves() {
+    let chain = of_kind(SampleKind::Chain);
+    let good = "Then put the label billing on the first one.";
+    let (done, asked) = talk(find_and_mark().into(), &chain, halves("billing", good)).await;
+    assert_eq!(asked, ["instruct", "slots", "call", "slots", "then"]);
+    let sample = &done.rows[0];
+    assert_eq!(sample.instruction, format!("Which tickets speak of a double invoice? {good}"));
+    assert_eq!(sample.messages[0], Message::user(sample.instruction.clone()));
+    assert_eq!(steps(sample), ["instruct", "call", "then", "later"]);
+    let later: Value = serde_json::from_str(&sample.lineage[3].text).unwrap();
+    assert_eq!((&later["from_answer"], &later["arguments"]), (&json!("ticket_id"), &json!({"label": "billing"})));
+
+    for (label, then, cause) in [
+        ("billing", "Then put a label on the first one.", "does not state `billing`"),
+        ("billing", "Then put the label billing on 4821, the first one.", "brings `4821`"),
+        ("billing", "Then put the label billing on search_tickets, the first one.", "search_tickets"),
+        ("billing", "Then tell Ada about billing.", "does not speak of what the first brings"),
+        ("<label>", "Then put the label on it.", "placeholder"),
+    ] {
+        let (done, _) = talk(find_and_mark().into(), &chain, halves(label, then)).await;
+        let failed = if cause == "placeholder" { "slots: unusable-reply" } else { "then: unusable-reply" };
+        failed_on(&done, failed, cause);
+    }
+}
+
+#[tokio::test]
+async fn what_two_tools_of_a_server_both_take_is_one_thing() {
+    let of = |names: &[&str]| {
+        let properties: serde_json::Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        json!({"type": "object", "properties": properties, "required": names})
+    };
+    let list = mcpmill_testkit::tool("1", "list_files", "Lists files.", of(&["project"]));
+    let read = mcpmill_testkit::tool("1", "read_file", "Reads one.", of(&["project", "file_path"]));
+    let script = |asked: &ChatRequest| {
+        Some(match asked.prompt_kind.as_str() {
+            "instruct" => json!({"requests": ["Which files are in the project harbour?"]}).to_string(),
+            "slots" | "call" => json!({"project": "harbour"}).to_string(),
+            _ => "Then show me what the first one says.".to_owned(),
+        })
+    };
+    let (done, asked) = talk(vec![list, read], &of_kind(SampleKind::Chain), script).await;
+    assert_eq!(asked, ["instruct", "slots", "call", "then"], "nothing else has to be made up");
+    let later: Value = serde_json::from_str(&done.rows[0].lineage.last().unwrap().text).unwrap();
+    assert_eq!(later["arguments"], json!({"project": "harbour"}));
 }
 
 #[tokio::test]

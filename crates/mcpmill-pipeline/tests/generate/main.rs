@@ -39,6 +39,7 @@ fn prompts() -> GeneratePrompts {
             "call" => include_str!("../../../../prompts/call.md"),
             "parallel" => include_str!("../../../../prompts/parallel.md"),
             "chain" => include_str!("../../../../prompts/chain.md"),
+            "then" => include_str!("../../../../prompts/then.md"),
             "multi-turn" => include_str!("../../../../prompts/multi-turn.md"),
             "no-tool" => include_str!("../../../../prompts/no-tool.md"),
             "declines" => include_str!("../../../../prompts/declines.md"),
