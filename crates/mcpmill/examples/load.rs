@@ -49,10 +49,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Rows of one round.
+/// Rows of one round, ours and the peers': what a program takes to start weighs the same for all.
 const ROWS: usize = 20_000;
-/// Rows of one round of the peers, which take longer for each.
-const PEER_ROWS: usize = 2_000;
 
 /// What the endpoint says to everything.
 const ANSWER: &str = "Please tell me how the harbour of a small town was run a hundred years ago, and who kept its books, \
@@ -180,7 +178,7 @@ fn peer_round(python: &Path, peer: &str, folder: &Path, endpoint: &Served) -> Re
     let scratch = tempfile::tempdir_in(folder)?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/load_peers.py");
     let mut command = Command::new(python);
-    command.arg(script).args([peer, &endpoint.port, &PEER_ROWS.to_string()]).current_dir(scratch.path());
+    command.arg(script).args([peer, &endpoint.port, &ROWS.to_string()]).current_dir(scratch.path());
     last_line(&mut command)
 }
 

@@ -15,6 +15,7 @@ use super::{
     kinds::ENGLISH,
     language,
     slip::slip,
+    spelling,
     steps::{Making, Talk, failure, object, wrong_request},
     values,
 };
@@ -136,13 +137,13 @@ impl Making<'_> {
         let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: None, row: self.seed.id.as_str() };
         let (names, spoken) = ([first.name.as_str(), next.name.as_str()], self.seed.language.clone());
         let texts: Vec<&str> = stated.iter().map(|v| v.text.as_str()).collect();
-        let known: Vec<&str> = texts.iter().copied().chain([request]).collect();
         let then = ask(&model, &question, &mut self.meter, |reply| {
-            let text = reply.trim().to_owned();
+            let text = spelling::spelt_out(reply.trim(), &lacking);
             if let Some(lost) = values::missing(&lacking, &text).first() {
                 return Err(format!("the second half does not state `{}`", lost.text));
             }
-            if let Some(new) = values::invented(&text, &known) {
+            // Who says the first half again wants nothing new.
+            if let Some(new) = values::invented(&text, &texts) {
                 return Err(format!("the second half brings `{new}`, which was not given"));
             }
             if spoken == ENGLISH && !points_back(&text) {
@@ -303,8 +304,12 @@ impl Making<'_> {
             let arguments = reply.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
             made_up(&arguments).map_or(Ok(()), Err)?;
             let calls = std::slice::from_ref(&arguments);
+            // Files are spelt out where they are spoken of by the end of their path.
+            let (missing, others) = apart(&arguments, &left_out);
             let request = request_of(reply, &[&tool.name], (spoken, calls))?;
-            let (question, answer) = (text(reply, "question"), text(reply, "answer"));
+            let request = spelling::spelt_out(&request, &values::to_state(&others, &schema));
+            let answer = spelling::spelt_out(&text(reply, "answer"), &values::all(&missing));
+            let question = text(reply, "question");
             long_unsaid(&format!("{request}\n{answer}"), calls).map_or(Ok(()), Err)?;
             asks((&left_out, &schema), &arguments, [&request, &question, &answer], spoken)?;
             Ok((arguments, request, question, answer))
@@ -427,6 +432,11 @@ impl Making<'_> {
     }
 }
 
+/// The value that is left out, and the others.
+fn apart(arguments: &Map<String, Value>, left_out: &str) -> (Map<String, Value>, Map<String, Value>) {
+    arguments.clone().into_iter().partition(|(name, _)| name == left_out)
+}
+
 /// What is wrong with a request that leaves a value out, the question for it and its answer.
 fn asks(
     (left_out, schema): (&str, &Value),
@@ -434,8 +444,7 @@ fn asks(
     [request, question, answer]: [&str; 3],
     language: &str,
 ) -> Result<(), String> {
-    let (missing, others): (Map<String, Value>, Map<String, Value>) =
-        arguments.clone().into_iter().partition(|(name, _)| name == left_out);
+    let (missing, others) = apart(arguments, left_out);
     let missing = values::all(&missing);
     if missing.is_empty() {
         return Err("the missing value is one that nobody says".into());

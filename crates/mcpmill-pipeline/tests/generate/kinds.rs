@@ -176,6 +176,7 @@ async fn a_small_model_writes_a_chain_in_halves() {
         ("billing", "Then put a label on the first one.", "does not state `billing`"),
         ("billing", "Then put the label billing on 4821, the first one.", "brings `4821`"),
         ("billing", "Then put the label billing on search_tickets, the first one.", "search_tickets"),
+        ("billing", "Then put billing on those that speak of \"double invoice\".", "brings `double invoice`"),
         ("billing", "Then tell Ada about billing.", "does not speak of what the first brings"),
         ("<label>", "Then put the label on it.", "placeholder"),
     ] {
@@ -328,6 +329,14 @@ async fn a_missing_value_is_asked_for_and_given_before_the_call() {
         failed_on(&done, "ask: unusable-reply", cause);
         assert_eq!(asked.len(), 3, "it is asked for again: {cause}");
     }
+
+    // A file that is named by the end of its path is spelt out.
+    let file = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+    let file = mcpmill_testkit::tool("1", "count_lines", "Counts the lines of a file.", file);
+    let reply = json!({"arguments": {"path": "/home/ada/notes/plan.md"}, "request": "How long is my plan by now?",
+        "question": "What is the path of the file?", "answer": "It is plan.md."});
+    let (done, _) = talk(vec![file], &settings, said("ask", reply)).await;
+    assert_eq!(done.rows[0].messages[2], Message::user("It is /home/ada/notes/plan.md."));
 }
 
 #[tokio::test]
