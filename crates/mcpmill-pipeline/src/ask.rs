@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ChatRequest, Finish, Format, RecordedChat},
-    record::{EvolveFailed, Outcome, Repairs, Usage, Wait, count_repairs},
+    record::{EvolveFailed, Message, Outcome, Repairs, Usage, Wait, count_repairs},
     reply::{self, Reading, Repair},
     schema::Schema,
 };
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::prompt::{Prompt, PromptFormat};
 
@@ -136,6 +136,10 @@ pub async fn ask<T>(
     let format = wire_format(prompt, question.schema.as_ref());
     let shape = Shape::of(&format).map_err(|why| fail("unusable-schema", why, None))?;
     let first_seed = seed_of(question.row);
+    let shown = match messages.last() {
+        Some(Message::User { content }) => content.as_str(),
+        _ => "",
+    };
     let mut last = (String::new(), None);
     for attempt in 0..prompt.tries {
         let request = ChatRequest {
@@ -167,7 +171,7 @@ pub async fn ask<T>(
         }
         let raw = replied.reply.content;
         let usable = if replied.reply.finish == Finish::Stop { Ok(()) } else { Err("the reply was cut off".to_owned()) };
-        let read = usable.and_then(|()| shape.read(&raw));
+        let read = usable.and_then(|()| shape.read(&raw, shown));
         match read.and_then(|read| accept(&read.value).map(|answer| (answer, read.repairs))) {
             Ok((answer, repairs)) => {
                 let all: BTreeSet<Repair> = replied.reply.repairs.iter().chain(&repairs).copied().collect();
@@ -209,20 +213,27 @@ fn kept(raw: String) -> String {
 enum Shape {
     Text,
     Line(Regex),
-    Json(Schema),
+    Json { checker: Schema, schema: Value, name: String },
 }
+
+/// What calls of a tool have their arguments in.
+const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
 
 impl Shape {
     fn of(format: &Format) -> Result<Self, String> {
         Ok(match format {
             Format::Text => Self::Text,
             Format::Line(line) => Self::Line(Regex::new(&format!("^(?:{line})$")).map_err(|e| e.to_string())?),
-            Format::JsonSchema { schema, .. } => Self::Json(Schema::compile(schema).map_err(|e| e.to_string())?),
+            Format::JsonSchema { schema, name } => {
+                let checker = Schema::compile(schema).map_err(|e| e.to_string())?;
+                Self::Json { checker, schema: schema.clone(), name: name.clone() }
+            }
         })
     }
 
-    /// The reply in the form that was asked for, with the repairs it took, or what is wrong with it.
-    fn read(&self, raw: &str) -> Result<Reading<String>, String> {
+    /// The reply in the form that was asked for, with the repairs it took, or what is wrong with it. `shown` is the
+    /// question as it was put.
+    fn read(&self, raw: &str, shown: &str) -> Result<Reading<String>, String> {
         let refused = |refused: reply::Refused| refused.to_string();
         match self {
             Self::Text => reply::text(raw).map_err(refused),
@@ -230,16 +241,63 @@ impl Shape {
                 let read = reply::text(raw).map_err(refused)?;
                 if line.is_match(&read.value) { Ok(read) } else { Err("the reply is not the one line that was asked for".into()) }
             }
-            Self::Json(schema) => {
-                let Reading { value, repairs } = reply::json(raw).map_err(refused)?;
-                if !value.is_object() {
-                    return Err("the reply is JSON but no object".into());
+            Self::Json { checker, schema, name } => {
+                let Reading { value, mut repairs } = reply::json(raw).map_err(refused)?;
+                let Value::Object(mut object) = value else { return Err("the reply is JSON but no object".into()) };
+                if let Some(inner) = unwrapped(&object, schema, |call| call == name || names(shown, call))? {
+                    object = inner;
+                    repairs.push(Repair::CallShape);
+                    repairs.sort_unstable();
                 }
-                let faults = schema.faults(&value, 3);
+                if let Some(key) = undeclared(&object, schema) {
+                    return Err(format!("the reply has `{key}`, which the schema does not name"));
+                }
+                let value = Value::Object(object);
+                let faults = checker.faults(&value, 3);
                 if faults.is_empty() { Ok(Reading { value: value.to_string(), repairs }) } else { Err(faults.join("; ")) }
             }
         }
     }
+}
+
+/// Whether a text has a name as a word of its own.
+fn names(text: &str, name: &str) -> bool {
+    let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
+    let alone = |at: usize| !joins(text[..at].chars().next_back()) && !joins(text[at + name.len()..].chars().next());
+    !name.is_empty() && text.match_indices(name).any(|(at, _)| alone(at))
+}
+
+/// What a whole call holds where its arguments alone were asked for: `{"name": …, "arguments": {…}}`. A schema that
+/// has such properties itself asks for no wrapper.
+fn unwrapped(
+    object: &Map<String, Value>,
+    schema: &Value,
+    is_shown: impl Fn(&str) -> bool,
+) -> Result<Option<Map<String, Value>>, String> {
+    let Some(properties) = schema["properties"].as_object() else { return Ok(None) };
+    let wrapper = WRAPPERS.into_iter().find(|key| object.get(*key).is_some_and(Value::is_object) && !properties.contains_key(*key));
+    let Some(wrapper) = wrapper else { return Ok(None) };
+    let label = |key: &str| matches!(key, "name" | "id" | "type") && !properties.contains_key(key);
+    if object.keys().any(|key| key != wrapper && !label(key)) {
+        return Ok(None);
+    }
+    match object.get("name") {
+        Some(Value::String(name)) if !is_shown(name) => Err(format!("the reply calls `{name}`, which was not shown")),
+        None | Some(Value::String(_)) => Ok(object[wrapper].as_object().cloned()),
+        Some(_) => Ok(None),
+    }
+}
+
+/// A key that a schema neither names nor lets in by a rule of its own. That nothing forbids it makes it no parameter.
+fn undeclared<'a>(object: &'a Map<String, Value>, schema: &Value) -> Option<&'a str> {
+    let open = |key: &str| matches!(&schema[key], Value::Bool(true) | Value::Object(_));
+    // Where a schema is put together from parts, its checker alone can tell.
+    let parts = ["$ref", "allOf", "anyOf", "oneOf", "if"].iter().any(|key| !schema[*key].is_null());
+    let properties = schema["properties"].as_object().filter(|_| !parts)?;
+    if open("additionalProperties") || open("patternProperties") {
+        return None;
+    }
+    object.keys().map(String::as_str).find(|key| !properties.contains_key(*key))
 }
 
 #[cfg(test)]
@@ -249,7 +307,35 @@ mod tests {
     use super::*;
 
     fn read(format: &Format, raw: &str) -> Result<Reading<String>, String> {
-        Shape::of(format).unwrap().read(raw)
+        Shape::of(format).unwrap().read(raw, "Tool: get_forecast\nRequest: how is it?")
+    }
+
+    #[test]
+    fn a_whole_call_is_unwrapped_and_what_no_schema_names_is_refused() {
+        let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+        let format = Format::JsonSchema { name: "call".into(), schema: schema.clone() };
+        let told = |raw: &str| read(&format, raw).map(|read| (read.value, read.repairs));
+        let whole = |raw: &str| assert_eq!(told(raw), Ok((r#"{"city":"Lecco"}"#.into(), vec![Repair::CallShape])), "{raw}");
+        whole(r#"{"name": "get_forecast", "arguments": {"city": "Lecco"}}"#);
+        whole(r#"{"name": "call", "parameters": {"city": "Lecco"}}"#);
+        whole(r#"{"arguments": {"city": "Lecco"}}"#);
+        for (bad, why) in [
+            (r#"{"name": "get_fore", "arguments": {"city": "Lecco"}}"#, "`get_fore`, which was not shown"),
+            (r#"{"city": "Lecco", "days": 3}"#, "`days`, which the schema does not name"),
+            (r#"{"arguments": {"town": "Lecco"}}"#, "`town`, which"),
+            (r#"{"arguments": {"city": "Lecco"}, "city": "Bergamo"}"#, "`arguments`, which"),
+        ] {
+            assert!(told(bad).unwrap_err().contains(why), "{bad}");
+        }
+        // What a schema takes itself is no wrapper, and what it lets in is no stranger.
+        let own = json!({"type": "object", "properties": {"arguments": {"type": "object"}}});
+        let own = Format::JsonSchema { name: "call".into(), schema: own };
+        assert_eq!(read(&own, r#"{"arguments": {"a": 1}}"#).unwrap().repairs, []);
+        let mut open = schema;
+        open["additionalProperties"] = json!({"type": "integer"});
+        let open = Format::JsonSchema { name: "call".into(), schema: open };
+        assert_eq!(read(&open, r#"{"city": "Lecco", "days": 3}"#).unwrap().repairs, []);
+        assert!(read(&open, r#"{"city": "Lecco", "days": "3"}"#).is_err());
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Making<'_> {
         let inputs = json!({"request": request, "brings": brings, "purpose": purpose(next, BESIDE), "values": listed});
         let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: None, row: self.seed.id.as_str() };
         let (names, spoken) = ([first.name.as_str(), next.name.as_str()], self.seed.language.clone());
-        let texts: Vec<&str> = stated.iter().map(|v| v.text.as_str()).collect();
+        let texts: Vec<&str> = lacking.iter().map(|v| v.text.as_str()).collect();
         let then = ask(&model, &question, &mut self.meter, |reply| {
             let text = spelling::spelt_out(reply.trim(), &lacking);
             if let Some(lost) = values::missing(&lacking, &text).first() {
