@@ -275,7 +275,8 @@ fn unwrapped(
     is_shown: impl Fn(&str) -> bool,
 ) -> Result<Option<Map<String, Value>>, String> {
     let Some(properties) = schema["properties"].as_object() else { return Ok(None) };
-    let wrapper = WRAPPERS.into_iter().find(|key| object.get(*key).is_some_and(Value::is_object) && !properties.contains_key(*key));
+    let wrapper =
+        WRAPPERS.into_iter().find(|key| object.get(*key).is_some_and(Value::is_object) && !properties.contains_key(*key));
     let Some(wrapper) = wrapper else { return Ok(None) };
     let label = |key: &str| matches!(key, "name" | "id" | "type") && !properties.contains_key(key);
     if object.keys().any(|key| key != wrapper && !label(key)) {

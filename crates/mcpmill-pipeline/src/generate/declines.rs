@@ -21,7 +21,7 @@ const CANNOT: [&str; 12] = [
 const IDIOMS: [&str; 5] = ["complain", "wait to", "refuse", "say no", "thank you enough"];
 
 /// How a text offers what may be no more there than what was asked for.
-const OFFERS: [&str; 15] = [
+const OFFERS: [&str; 20] = [
     "i can only",
     "but i can ",
     "i can help",
@@ -34,6 +34,11 @@ const OFFERS: [&str; 15] = [
     "you might ",
     "you may ",
     "you could ",
+    "you'll need to",
+    "you will need to",
+    "if you can ",
+    "i need to know",
+    "i need to provide",
     "please ",
     "feel free",
     "how can i",
@@ -186,6 +191,7 @@ mod tests {
             ("I cannot open it and the file is deleted.", "claims success"),
             ("I cannot use a tool: all set, the labels are there.", "claims success"),
             ("I can't use a tool for it, I just renamed it.", "claims success"),
+            ("I can't look it up, so I need to know which town you mean.", "offers something else"),
             ("I can't look it up. Please tell me the town.", "offers something else"),
             ("I can't look it up. You might need to use a browser.", "offers something else"),
             ("I can't look it up. I can only tell you the time.", "offers something else"),

@@ -377,8 +377,10 @@ pub(crate) fn speaks_as_assistant(text: &str) -> bool {
 }
 
 /// How requests point at something that nobody gave.
-const NOWHERE: [&str; 14] = [
+const NOWHERE: [&str; 16] = [
     "the above",
+    "listed above",
+    "mentioned above",
     "above file",
     "above data",
     "above text",
