@@ -99,6 +99,7 @@ async fn an_endpoint_without_schemas_is_told_in_words() {
 async fn errors_name_the_model_and_never_the_key() {
     for (template, kind) in [
         (ResponseTemplate::new(401).set_body_string(format!("bad key {KEY}")), ChatErrorKind::Unauthorised),
+        (ResponseTemplate::new(401).set_body_string(KEY.replace('-', r"\\u002d")), ChatErrorKind::Unauthorised),
         (ResponseTemplate::new(200).set_body_string("<html>"), ChatErrorKind::Unavailable),
         (ResponseTemplate::new(402).set_body_string("no credit"), ChatErrorKind::Unavailable),
         (ResponseTemplate::new(404).set_body_string("no such model"), ChatErrorKind::Unavailable),
@@ -110,7 +111,7 @@ async fn errors_name_the_model_and_never_the_key() {
         let error = ask(&server).await.unwrap_err();
         assert_eq!(error.kind, kind);
         let shown = format!("{error} {error:?} {:?}", endpoint(&server).model());
-        assert!(shown.contains("`m@127.0.0.1") && !shown.contains(KEY), "{shown}");
+        assert!(shown.contains("`m@127.0.0.1") && !shown.contains(KEY) && !shown.contains("planted"), "{shown}");
     }
 }
 

@@ -191,8 +191,9 @@ async fn what_is_no_answer_is_asked_again_and_says_no_key() {
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let refusal = |key: &str| {
-        let body = json!({"error": {"message": format!("no, {KEY}")}});
-        json!({"custom_id": key, "response": {"status_code": 400, "body": body}, "error": null}).to_string()
+        let body = json!({"error": {"message": format!("no, {KEY} {KEY}")}});
+        let line = json!({"custom_id": key, "response": {"status_code": 400, "body": body}, "error": null}).to_string();
+        line.replacen(KEY, &KEY.replace('-', r"\u002d"), 1)
     };
     let first = ask();
     assert!(first.len() > 3, "{first:?}");

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout_at};
 use super::{
     ability::{Ability, Binding, BindingCounts, Plan},
     flow::{Ended, Flow, GivenUp, Notes, Slot},
+    keys::Keys,
     pause,
     settings::{EndpointError, EndpointSettings},
     shown::Shown,
@@ -36,8 +37,6 @@ const CONNECT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause of our own accord. One that a provider asks for may be longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Stands where a provider says the key back.
-pub(super) const KEY_WAS: &str = "[key]";
 /// Tokens that a provider may add to a request by itself, for instance to explain tools to its model.
 const ADDED_TOKENS: u64 = 600;
 /// Tries that a busy provider may turn down for each retry there is: they cost nothing, and it is there.
@@ -50,8 +49,8 @@ pub struct Endpoint {
     name: String,
     api: Api,
     url: reqwest::Url,
-    /// What its query holds that is secret.
-    keys_of_url: Vec<Secret>,
+    /// The key, and what the query of the URL holds that is secret.
+    keys: Keys,
     client: reqwest::Client,
     flow: Flow,
     ability: Ability,
@@ -140,13 +139,13 @@ impl Endpoint {
             Api::Anthropic => &[Binding::Tool, Binding::Words],
         };
         let url = settings.url()?;
-        let secret = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| is_secret_parameter(name) && value.len() > 5;
-        let keys_of_url = url.query_pairs().filter(secret).map(|(_, value)| Secret::new(value)).collect();
+        let of_url = url.query_pairs().filter(|(name, _)| is_secret_parameter(name)).map(|(_, value)| Secret::new(value));
+        let keys = Keys::new(settings.key.clone().into_iter().chain(of_url));
         Ok(Self {
             flow: Flow::new(&name, settings.bounds()),
             ability: Ability::new(rungs),
             url,
-            keys_of_url,
+            keys,
             ask_cost: settings.asks_cost(),
             told_cost: AtomicBool::new(false),
             name,
@@ -450,18 +449,16 @@ impl Endpoint {
     }
 
     /// A text of the provider's without the keys, should it say them back: they must not come into outcomes and logs.
-    pub(super) fn without_key(&self, mut text: String) -> String {
-        for Secret(key) in self.key().into_iter().chain(&self.keys_of_url) {
-            if text.contains(key.as_str()) {
-                text = text.replace(key.as_str(), KEY_WAS);
-            }
+    pub(super) fn without_key(&self, text: String) -> String {
+        match self.keys.clean(&text) {
+            Cow::Owned(clean) => clean,
+            Cow::Borrowed(_) => text,
         }
-        text
     }
 
-    /// The key, where it is long enough to be one.
-    pub(super) fn key(&self) -> Option<&Secret> {
-        self.settings.key.as_ref().filter(|Secret(key)| key.len() > 5)
+    /// What must not be said back.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// Sends what goes with every request: the key and the like.

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use mcpmill_clients::chat::{BatchAnswer, BatchTold, Endpoint};
+use mcpmill_clients::chat::{BatchAnswer, BatchTold, Endpoint, Keys, Secret};
 use mcpmill_core::{
     account::Charge,
     edge::{ChatError, ChatErrorKind, ChatReply, Exchange, ExchangeKind, Exchanges, Finish, RecordedChat, Refusal},
@@ -34,8 +34,6 @@ const TOLD: usize = 5;
 const MOST_WORDS: usize = 20;
 /// A question that was refused so often is not asked again.
 const MOST_REFUSALS: u64 = 3;
-/// A value shorter than this is no key.
-const SHORTEST_KEY: usize = 6;
 
 /// What an import did.
 #[derive(Debug, Default, Serialize)]
@@ -124,16 +122,12 @@ pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Resu
 
 /// The keys of models that the environment holds. A provider may say one back, and a file that was made elsewhere is
 /// no cleaner.
-fn keys_of(config: &Config) -> Vec<String> {
+fn keys_of(config: &Config) -> Keys {
     let variables = config.models.values().filter_map(|model| match model {
         Model::Endpoint(endpoint) => Some(endpoint.api_key_env.as_str()),
         Model::Local(_) => None,
     });
-    let mut keys: Vec<String> = variables.filter_map(set).collect();
-    keys.retain(|key| key.len() >= SHORTEST_KEY);
-    // A key that holds another goes first.
-    keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
-    keys
+    Keys::new(variables.filter_map(set).map(Secret::new))
 }
 
 /// A line, and the answer it is or why it is none.
@@ -144,11 +138,11 @@ struct Answers<'a> {
     path: &'a Path,
     reader: BufReader<File>,
     /// What is taken out of every line.
-    secrets: &'a [String],
+    secrets: &'a Keys,
 }
 
 impl<'a> Answers<'a> {
-    fn open(path: &'a Path, secrets: &'a [String]) -> Result<Self, Failure> {
+    fn open(path: &'a Path, secrets: &'a Keys) -> Result<Self, Failure> {
         let file = File::open(path).map_err(|e| unread(path, &e))?;
         Ok(Self { path, reader: BufReader::with_capacity(1 << 16, file), secrets })
     }
@@ -166,7 +160,7 @@ impl<'a> Answers<'a> {
             };
             let text = text.trim_start_matches('\u{feff}').trim();
             if !text.is_empty() {
-                let clean = self.secrets.iter().fold(text.to_owned(), |text, key| text.replace(key.as_str(), "[key]"));
+                let clean = self.secrets.clean(text).into_owned();
                 let answer = BatchAnswer::read(&clean);
                 return Ok(Some((clean, answer)));
             }
