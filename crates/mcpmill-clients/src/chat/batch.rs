@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     endpoint::Endpoint,
-    raw::member,
+    raw::{compact, member},
     wire::{Api, Fault},
 };
 
@@ -68,7 +68,8 @@ pub enum BatchTold {
 }
 
 impl BatchAnswer {
-    /// Reads a line of OpenAI's, Anthropic's or of a plain file `{custom_id, content}`.
+    /// Reads a line of OpenAI's, Anthropic's or of a plain file `{custom_id, content}`, whose content is a text or an
+    /// object.
     ///
     /// # Errors
     /// It is none of these.
@@ -79,13 +80,28 @@ impl BatchAnswer {
             anthropic(&value["result"], member(line, "result").unwrap_or_default())?
         } else if value["response"].is_object() || value["error"].is_object() {
             openai(&value, member(line, "response").unwrap_or_default())
-        } else if let Some(content) = value["content"].as_str() {
-            BatchTold::Content(content.to_owned())
+        } else if let Some(told) = content(&value["content"], member(line, "content")) {
+            told
         } else {
             return Err("it has neither `response`, `result` nor `content`".into());
         };
         Ok(Self { custom_id, told })
     }
+}
+
+/// The content alone; an object is the JSON that was asked for, as `text` has it.
+fn content(value: &Value, text: Option<&str>) -> Option<BatchTold> {
+    match value {
+        Value::String(content) => Some(BatchTold::Content(content.clone())),
+        Value::Object(_) => text.map(|text| BatchTold::Content(compact(text))),
+        _ => None,
+    }
+}
+
+/// A status as the makers of files write it: `200`, `200.0` or `"200"`.
+fn status(value: &Value) -> Option<u64> {
+    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+    number.filter(|number| number.fract() == 0.0 && (0.0..1000.0).contains(number)).map(|number| number as u64)
 }
 
 /// A body as it is written: what is read of it must not be rounded before.
@@ -100,8 +116,12 @@ fn body(text: Option<&str>, missing: &str) -> BatchTold {
 fn openai(value: &Value, text: &str) -> BatchTold {
     let response = &value["response"];
     let shown = |value: &Value| mcpmill_core::text::shown(&value.to_string(), 300);
-    match response["status_code"].as_u64() {
+    match status(&response["status_code"]) {
         Some(200..=299) => body(member(text, "body"), "no body"),
+        // Nobody says that it failed, and there is an answer.
+        None if response["status_code"].is_null() && value["error"].is_null() && response["body"].is_object() => {
+            body(member(text, "body"), "no body")
+        }
         Some(status @ (400 | 413 | 422)) => BatchTold::Refused(format!("status {status}: {}", shown(&response["body"]))),
         Some(status) => BatchTold::Failed(format!("status {status}")),
         None => match value["error"]["code"].as_str() {
@@ -255,6 +275,20 @@ mod tests {
         assert!(matches!(told(refused), Ok(BatchTold::Refused(why)) if why.contains("status 400")));
         assert_eq!(told(json!({"custom_id": "k", "response": {"status_code": 503, "body": {}}})), failed("status 503"));
         assert_eq!(told(json!({"custom_id": "k", "response": null, "error": {"code": "batch_expired"}})), failed("expired"));
+        for code in [json!("200"), json!(200.0), json!(" 201 "), json!(null)] {
+            let line = json!({"custom_id": "k", "response": {"status_code": code, "body": {"choices": []}}, "error": null});
+            assert_eq!(told(line), Ok(BatchTold::Body(r#"{"choices":[]}"#.into())), "{code}");
+        }
+        assert_eq!(told(json!({"custom_id": "k", "response": {"body": {"a": 1}}})), Ok(BatchTold::Body(r#"{"a":1}"#.into())));
+        assert_eq!(told(json!({"custom_id": "k", "response": {"body": "text"}})), failed("errored"));
+        assert_eq!(told(json!({"custom_id": "k", "response": {"body": {}}, "error": {"code": "x"}})), failed("x"));
+        for (code, word) in
+            [(json!("503"), "status 503"), (json!(429.0), "status 429"), (json!("up"), "errored"), (json!(200.5), "errored")]
+        {
+            assert_eq!(told(json!({"custom_id": "k", "response": {"status_code": code, "body": {}}})), failed(word), "{code}");
+        }
+        let refused = json!({"custom_id": "k", "response": {"status_code": "422", "body": {"error": "no"}}});
+        assert!(matches!(told(refused), Ok(BatchTold::Refused(why)) if why.contains("status 422")));
         let message = json!({"content": [{"type": "text", "text": "hi"}]});
         let ok = json!({"custom_id": "k", "result": {"type": "succeeded", "message": message}});
         assert_eq!(told(ok), Ok(BatchTold::Body(message.to_string())));
@@ -270,6 +304,9 @@ mod tests {
         assert_eq!(told(error("overloaded_error")), failed("overloaded_error"));
         assert!(matches!(told(error("invalid_request_error")), Ok(BatchTold::Refused(_))));
         assert_eq!(told(json!({"custom_id": "k", "content": "hi"})), Ok(BatchTold::Content("hi".into())));
+        let object = r#"{"custom_id":"k","content": {"a b" : "c \" d { \\" , "n": [18446744073709551616000001, 1.0] } }"#;
+        let compact = r#"{"a b":"c \" d { \\","n":[18446744073709551616000001,1.0]}"#;
+        assert_eq!(BatchAnswer::read(object).unwrap().told, BatchTold::Content(compact.into()), "nothing is rounded");
         for bad in
             [json!({"content": "hi"}), json!({"custom_id": "k"}), json!({"custom_id": "k", "result": {"type": "odd"}}), json!(1)]
         {

@@ -34,6 +34,18 @@ pub(super) fn items(text: &str) -> Vec<&str> {
     found
 }
 
+/// The JSON `json` without the spaces between its parts.
+pub(super) fn compact(json: &str) -> String {
+    let (mut in_string, mut escaped) = (false, false);
+    let kept = json.chars().filter(|c| {
+        let kept = in_string || !c.is_ascii_whitespace();
+        in_string ^= *c == '"' && !escaped;
+        escaped = in_string && *c == '\\' && !escaped;
+        kept
+    });
+    kept.collect()
+}
+
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
