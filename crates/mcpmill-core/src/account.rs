@@ -167,9 +167,18 @@ impl Price {
         dollars / 1e6
     }
 
-    /// The share of the price that a call of a batch costs.
-    pub fn batch_share(&self) -> f64 {
-        self.batch.unwrap_or(0.5)
+    /// The price of a call of a batch.
+    #[must_use]
+    pub fn of_batch(&self) -> Self {
+        let share = self.batch.unwrap_or(0.5);
+        let shared = |rate: f64| rate * share;
+        Self {
+            input: shared(self.input),
+            output: shared(self.output),
+            cached: self.cached.map(shared),
+            reasoning: self.reasoning.map(shared),
+            batch: Some(1.0),
+        }
     }
 
     /// US dollars for so many tokens at the highest rates.

@@ -242,6 +242,9 @@ mod tests {
         let body = json!({"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}], "usage": usage});
         let reply = endpoint.batch_reply(&request, &body.to_string()).unwrap();
         assert_eq!((reply.content.as_str(), reply.usage.cost), ("yes", 1.0));
+        let mut own = body.clone();
+        own["usage"]["cost"] = json!(0.75);
+        assert_eq!(endpoint.batch_reply(&request, &own.to_string()).unwrap().usage.cost, 0.75, "the provider knows its price");
         let most = endpoint.batch_most(&request);
         assert!(most.cost > 0.0 && (most.cost * 2.0 - endpoint.at_most(&request).cost).abs() < 1e-12, "{most:?}");
         for told in [r#"{"x":1}"#, r#"{"error":{"message":"down"}}"#, "null"] {

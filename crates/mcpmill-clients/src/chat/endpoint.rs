@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use mcpmill_core::{
-    account::{Cap, Reached},
+    account::{Cap, Price, Reached},
     edge::{ChatError, ChatErrorKind, ChatModel, ChatReply, ChatRequest, Free, NotSent, Toll},
     record::Usage,
     secrets::is_secret_parameter,
@@ -182,13 +182,17 @@ impl Endpoint {
 
     /// What one try with this body may use at most: no token is less than a byte.
     fn most(&self, body: &str, request: &ChatRequest) -> Usage {
+        self.most_at(self.settings.price, body, request)
+    }
+
+    fn most_at(&self, price: Option<Price>, body: &str, request: &ChatRequest) -> Usage {
         let (input_tokens, output_tokens) = (body.len() as u64 + ADDED_TOKENS, self.settings.most_output(request));
-        let cost = self.settings.price.map_or(0.0, |price| price.at_most(input_tokens, output_tokens));
+        let cost = price.map_or(0.0, |price| price.at_most(input_tokens, output_tokens));
         Usage { input_tokens, output_tokens, cost, ..Usage::default() }
     }
 
-    /// What a try used that says it used `used`, and could use `most`.
-    fn used(&self, used: Option<Used>, most: Usage) -> Usage {
+    /// What a try used that says it used `used`, and could use `most`; `price` is for what names no cost of its own.
+    fn used(&self, price: Option<Price>, used: Option<Used>, most: Usage) -> Usage {
         let Some(used) = used else { return most };
         if let Some(cost) = used.odd_cost(&most)
             && !self.told_cost.swap(true, Ordering::Relaxed)
@@ -196,7 +200,7 @@ impl Endpoint {
             self.flow
                 .note(|name| format!("`{name}` says that a call cost ${cost:e}, which cannot be: such calls count by the list"));
         }
-        used.at(self.settings.price.as_ref(), &most)
+        used.at(price.as_ref(), &most)
     }
 
     /// Sends once; the reply's usage and attempts are those of this try.
@@ -223,13 +227,13 @@ impl Endpoint {
             Err(Unreadable { why, usage }) => {
                 // A page is no model's, and nobody pays for it.
                 let page = text.trim_start().starts_with('<');
-                let usage = if page { Usage::default() } else { self.used(usage, most) };
+                let usage = if page { Usage::default() } else { self.used(self.settings.price, usage, most) };
                 let miss = unreadable(why, usage);
                 // It says nothing of the question either; what is no completion may.
                 return Err(if page { Miss { kind: ChatErrorKind::Unavailable, ..miss } } else { miss });
             }
         };
-        let usage = self.used(read.used, most);
+        let usage = self.used(self.settings.price, read.used, most);
         let reply = read.into_reply(request, self.api.encoding(), usage, 1).map_err(|why| unreadable(why, usage))?;
         Ok(shown.restore(reply))
     }
@@ -403,33 +407,26 @@ impl Endpoint {
         serde_json::from_str(&self.body(request, self.ability.plan(request), &shown)).map_err(|e| e.to_string())
     }
 
-    /// The reply in a body that was received elsewhere, or why it is none and what it used nevertheless. All that is used
-    /// is told at the price of a batch.
+    /// The reply in a body that was received elsewhere, or why it is none and what it used nevertheless. What names no
+    /// cost of its own is told at the price of a batch.
     pub(super) fn received(&self, request: &ChatRequest, body: &str) -> Result<ChatReply, (Fault, Usage)> {
-        let most = self.unsent_most(request);
-        let at_share = |usage: Usage| Usage { cost: usage.cost * self.batch_share(), ..usage };
-        let usage = |used| at_share(self.used(used, most));
-        let shown = Shown::of(&request.tools, self.settings.tool_schema).map_err(|why| (Fault::Calls(why), at_share(most)))?;
+        let most = self.batch_most(request);
+        let usage = |used| self.used(self.batch_price(), used, most);
+        let shown = Shown::of(&request.tools, self.settings.tool_schema).map_err(|why| (Fault::Calls(why), most))?;
         let read = self.api.reply(body).map_err(|unreadable| (unreadable.why, usage(unreadable.usage)))?;
         let usage = usage(read.used);
         let reply = read.into_reply(request, self.api.encoding(), usage, 1).map_err(|why| (why, usage))?;
         Ok(shown.restore(reply))
     }
 
-    /// What a request that is not sent here may use at most, at the list's price.
-    fn unsent_most(&self, request: &ChatRequest) -> Usage {
-        self.unsent(request).map_or_else(|_| Usage::default(), |body| self.most(&body.to_string(), request))
-    }
-
     /// What a request of a batch may use at most, at the price of a batch.
     pub fn batch_most(&self, request: &ChatRequest) -> Usage {
-        let most = self.unsent_most(request);
-        Usage { cost: most.cost * self.batch_share(), ..most }
+        let most = |body: Value| self.most_at(self.batch_price(), &body.to_string(), request);
+        self.unsent(request).map_or_else(|_| Usage::default(), most)
     }
 
-    /// The share of the price that a call of a batch costs.
-    pub(super) fn batch_share(&self) -> f64 {
-        self.settings.price.unwrap_or_default().batch_share()
+    fn batch_price(&self) -> Option<Price> {
+        self.settings.price.map(|price| price.of_batch())
     }
 
     pub(super) fn api(&self) -> Api {
@@ -514,7 +511,6 @@ fn network(error: &reqwest::Error) -> Miss {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use mcpmill_core::account::Price;
     use serde_json::Map;
 
     use super::*;
