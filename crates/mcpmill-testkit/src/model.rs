@@ -87,7 +87,7 @@ pub fn batch_line(line: &str) -> String {
 }
 
 /// OpenAI's files and batches on loopback, in so far as a batch needs them. A batch is in progress the first time it is
-/// looked at, and done the second time.
+/// looked at, and done the second time; one that was never handed in has failed.
 #[derive(Clone, Default)]
 struct Batches(Arc<Mutex<BatchState>>);
 
@@ -120,7 +120,10 @@ impl Respond for Batches {
             }
             ("GET", ["batches", id]) => {
                 state.looks += 1;
-                let total = number(id).and_then(|n| state.files.get(n - 1)).map_or(0, |file| file.lines().count());
+                let Some(file) = number(id).and_then(|n| state.files.get(n.checked_sub(1)?)) else {
+                    return reply(json!({ "id": id, "status": "failed" }));
+                };
+                let total = file.lines().count();
                 let output = (state.looks > 1).then(|| id.replace("batch", "file"));
                 let status = if output.is_some() { "completed" } else { "in_progress" };
                 reply(json!({ "id": id, "status": status, "output_file_id": output, "request_counts": { "total": total } }))

@@ -160,6 +160,9 @@ pub enum Batch {
     Submit {
         /// A file that --batch wrote
         file: PathBuf,
+        /// Hand it in though it was handed in before: both are paid for
+        #[arg(long)]
+        again: bool,
     },
     /// Say how far a batch is
     Status {

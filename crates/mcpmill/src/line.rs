@@ -89,6 +89,7 @@ pub struct Line {
     pub limit: Option<usize>,
     /// `discover --record`: where pages are saved.
     pub record: Option<PathBuf>,
+    store: Arc<dyn Exchanges>,
     recorder: Arc<Recorder>,
     embedder: OnceCell<RecordedEmbedder>,
     worked: AtomicBool,
@@ -110,7 +111,7 @@ impl Line {
         limit: Option<usize>,
     ) -> Result<Self, Failure> {
         let store = exchanges(&config, run.info().store_id())?;
-        let recorder = Arc::new(accounts::recorder(&config, &declarations, store, edges.desk.as_deref()).await?);
+        let recorder = Arc::new(accounts::recorder(&config, &declarations, Arc::clone(&store), edges.desk.as_deref()).await?);
         Ok(Self {
             config,
             declarations,
@@ -120,6 +121,7 @@ impl Line {
             cancel,
             limit,
             record: None,
+            store,
             recorder,
             embedder: OnceCell::new(),
             worked: AtomicBool::new(false),
@@ -392,7 +394,9 @@ impl Line {
             }
             StageState::Open(dir) => dir,
         };
-        self.worked.store(true, Ordering::Relaxed);
+        if !self.worked.swap(true, Ordering::Relaxed) {
+            self.tell_handed_in()?;
+        }
         if let Some(old) = dir.superseded() {
             let old = old.strip_prefix(self.run.path()).unwrap_or(old).display();
             self.events

@@ -139,8 +139,15 @@ async fn batches_go_to_the_provider_and_back() {
     let id = String::from_utf8(submitted.stdout).unwrap().trim().to_owned();
     let status = ok(&mut folder.with_model(&url, &["batch", "status", &id]));
     assert!(String::from_utf8_lossy(&status.stdout).starts_with("in_progress"), "{status:?}");
+    handed_in_twice(&folder, &url, &id);
+    // Asked live before the answers are taken, the questions are paid for twice: that is told once, and done.
+    let stop = ["run", "--to", "generate", "--set", "budget.tokens=0"];
+    let live = folder.with_model(&url, &stop).output().unwrap();
+    assert!(live.status.code() == Some(4) && said(&live).matches(&format!("handed in (`{id}`")).count() == 1, "{}", said(&live));
     let fetched = ok(&mut folder.with_model(&url, &["batch", "fetch", &id]));
     assert!(said(&fetched).contains("took in"), "{}", said(&fetched));
+    let live = folder.with_model(&url, &stop).output().unwrap();
+    assert!(live.status.code() == Some(4) && !said(&live).contains("handed in"), "{}", said(&live));
     let next = folder.with_model(&url, &run).output().unwrap();
     assert!(next.status.code() == Some(6) && folder.path().join("questions-2.jsonl").exists(), "{}", said(&next));
 
@@ -153,6 +160,25 @@ async fn batches_go_to_the_provider_and_back() {
         .output()
         .unwrap();
     assert!(elsewhere.status.code() == Some(2) && said(&elsewhere).contains("no model of the settings"), "{}", said(&elsewhere));
+}
+
+/// A file is handed in once, unless nothing came of it or the user wants it.
+fn handed_in_twice(folder: &Folder, url: &str, id: &str) {
+    let submit = |args: &[&str]| folder.with_model(url, &[&["batch", "submit"], args].concat()).output().unwrap();
+    fs::copy(folder.path().join("questions.jsonl"), folder.path().join("moved.jsonl")).unwrap();
+    for file in ["questions.jsonl", "./questions.jsonl", "moved.jsonl"] {
+        let twice = submit(&[file]);
+        let told = said(&twice);
+        assert!(twice.status.code() == Some(2) && told.contains(&format!("as the batch `{id}`")), "{told}");
+        assert!(told.contains(&format!("batch status {id}")) && told.contains("--again"), "{told}");
+    }
+    let noted = folder.run().join("batch/submitted.jsonl");
+    let before = fs::read_to_string(&noted).unwrap();
+    assert!(submit(&["questions.jsonl", "--again"]).status.success());
+    fs::write(&noted, before.replace(id, "batch-99")).unwrap();
+    let failed = submit(&["questions.jsonl"]);
+    assert!(failed.status.success(), "that batch has failed: {}", said(&failed));
+    fs::write(&noted, before).unwrap();
 }
 
 /// Every file of a folder, and of those in it.

@@ -203,7 +203,8 @@ impl Desk {
         };
         output.add(&line, &waiting).map_err(disk)?;
         let file = output.shown.clone();
-        state.known.waiting.insert(key.to_owned(), Kept { file: file.clone(), at_most });
+        let kept = Kept { file: file.clone(), round: waiting.round, at_most };
+        state.known.waiting.insert(key.to_owned(), kept);
         Ok(file)
     }
 

@@ -9,9 +9,11 @@
 //! ```
 
 mod desk;
+mod handed_in;
 mod import;
 mod sidecar;
 
 pub use desk::{Desk, PutOffs, Target};
+pub use handed_in::{Asked, Submitted, handed_in_before, submitted, submitted_batches, unanswered};
 pub use import::import;
-pub use sidecar::{Index, Submitted, submitted, submitted_batches};
+pub use sidecar::Index;

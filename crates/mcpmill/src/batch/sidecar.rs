@@ -10,6 +10,8 @@ use std::{
 use mcpmill_core::{canonical::sha256_hex, edge::ChatRequest, record::Usage};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::handed_in::Asked;
+
 /// Ends the name of a file of questions.
 const QUESTIONS: &str = ".requests.jsonl";
 /// Begins what is said of a question that was refused.
@@ -42,17 +44,6 @@ struct Returned {
     why: String,
     /// Hash of the round and of the line that said so: the same line says it once in each.
     line: String,
-}
-
-/// A batch that was handed in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Submitted {
-    /// The provider's name of it.
-    pub id: String,
-    /// What names the model.
-    pub model: String,
-    /// The file.
-    pub file: String,
 }
 
 /// Where a run keeps its batches.
@@ -104,7 +95,7 @@ pub(super) fn lines<T: DeserializeOwned>(path: &Path, mut each: impl FnMut(u64, 
 }
 
 /// Adds a line to a file and makes it last.
-fn append<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+pub(super) fn append<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -174,28 +165,8 @@ impl Returns {
     }
 }
 
-/// Notes a batch that was handed in for a run.
-///
-/// # Errors
-/// The note cannot be written.
-pub fn submitted(run: &Path, batch: &Submitted) -> io::Result<()> {
-    append(&folder(run).join("submitted.jsonl"), batch)
-}
-
-/// The batches of all runs, each with its run.
-///
-/// # Errors
-/// A folder cannot be read.
-pub fn submitted_batches(runs: &Path) -> io::Result<Vec<(PathBuf, Submitted)>> {
-    let mut all = Vec::new();
-    for run in runs_in(runs)? {
-        lines(&folder(&run).join("submitted.jsonl"), |_, batch: Submitted| all.push((run.clone(), batch)))?;
-    }
-    Ok(all)
-}
-
 /// The folders of runs, oldest name first.
-fn runs_in(runs: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn runs_in(runs: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(runs) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -249,12 +220,13 @@ impl Index {
         Ok(index)
     }
 
-    /// The runs that wait for `key`, each with the model it asked.
+    /// The runs that wait for `key`, each with what it asked.
     ///
     /// # Errors
     /// A file has changed since.
-    pub fn models(&self, key: &str) -> io::Result<Vec<(PathBuf, String)>> {
-        Ok(self.waiting(key)?.into_iter().map(|(run, waiting)| (run.clone(), waiting.model)).collect())
+    pub fn asked(&self, key: &str) -> io::Result<Vec<(PathBuf, Asked)>> {
+        let asked = |Waiting { model, file: questions, round, .. }| Asked { model, questions, round };
+        Ok(self.waiting(key)?.into_iter().map(|(run, waiting)| (run.clone(), asked(waiting))).collect())
     }
 
     /// The runs that wait for `key`, each with the question.
@@ -274,6 +246,7 @@ impl Index {
 /// Where a question waits, and what it may use at most.
 pub(super) struct Kept {
     pub(super) file: String,
+    pub(super) round: u32,
     pub(super) at_most: Usage,
 }
 
@@ -301,7 +274,7 @@ impl Known {
             lines(&path, |_, line: Waiting| {
                 last.1 = last.1.max(line.round);
                 *times.entry(line.key.clone()).or_default() += 1;
-                waiting.insert(line.key, Kept { file: line.file, at_most: line.at_most });
+                waiting.insert(line.key, Kept { file: line.file, round: line.round, at_most: line.at_most });
             })?;
         }
         known.waiting.retain(|key, _| times.get(key).copied().unwrap_or_default() > returns.times(key));

@@ -8,10 +8,11 @@ use std::{
 };
 
 use mcpmill_clients::chat::{BatchError, Endpoint};
+use mcpmill_store::file_hash;
 use serde_json::{Value, json};
 
 use crate::{
-    batch::{Index, Submitted, import, submitted, submitted_batches},
+    batch::{Asked, Index, Submitted, handed_in_before, import, submitted, submitted_batches},
     cli::{Batch, Format},
     edges::endpoint_named,
     error::{Exit, Failure},
@@ -26,7 +27,7 @@ use crate::{
 pub async fn batch(setup: &Setup, what: &Batch) -> Result<(), Failure> {
     match what {
         Batch::Import { files } => take(setup, files).await,
-        Batch::Submit { file } => submit(setup, file).await,
+        Batch::Submit { file, again } => submit(setup, file, *again).await,
         Batch::Status { id } => status(setup, id).await,
         Batch::Fetch { id } => fetch(setup, id).await,
     }
@@ -46,11 +47,14 @@ async fn take(setup: &Setup, files: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn submit(setup: &Setup, file: &Path) -> Result<(), Failure> {
+async fn submit(setup: &Setup, file: &Path, again: bool) -> Result<(), Failure> {
     let key = first_key(file)?;
-    let places = Index::read(&setup.config.runs_dir, &HashSet::from([key.clone()])).and_then(|index| index.models(&key));
-    let places = places.map_err(|e| Failure::environment(format!("failed to look for the questions: {e}")))?;
-    let Some((_, model)) = places.first() else {
+    let unread = |e: std::io::Error| Failure::environment(format!("failed to look for the questions: {e}"));
+    let places = Index::read(&setup.config.runs_dir, &HashSet::from([key.clone()])).and_then(|index| index.asked(&key));
+    let (hash, file_name) = (file_hash(file).map_err(unread)?, file.display().to_string());
+    let batch = |asked| Submitted { id: String::new(), file: file_name.clone(), hash: hash.clone(), asked };
+    let places: Vec<(PathBuf, Submitted)> = places.map_err(unread)?.into_iter().map(|(run, asked)| (run, batch(asked))).collect();
+    let Some((_, Submitted { asked: Asked { model, .. }, .. })) = places.first() else {
         return Err(Failure::usage(format!(
             "no run in `{}` has asked what is in `{}`",
             setup.config.runs_dir.display(),
@@ -58,13 +62,15 @@ async fn submit(setup: &Setup, file: &Path) -> Result<(), Failure> {
         ))
         .hint("`batch submit` names a file that `--batch` wrote"));
     };
-    let id = endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, model)?
-        .submit_batch(file)
-        .await
-        .map_err(|e| provider(&e))?;
-    let batch = Submitted { id: id.clone(), model: model.clone(), file: file.display().to_string() };
-    for (run, _) in &places {
-        submitted(run, &batch)
+    let endpoint = endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, model)?;
+    for (run, batch) in places.iter().filter(|_| !again) {
+        for id in handed_in_before(run, batch).map_err(unread)? {
+            paid_once(&endpoint, &id, file).await?;
+        }
+    }
+    let id = endpoint.submit_batch(file).await.map_err(|e| provider(&e))?;
+    for (run, batch) in &places {
+        submitted(run, &Submitted { id: id.clone(), ..batch.clone() })
             .map_err(|e| Failure::environment(format!("the batch `{id}` is handed in, but failed to be noted: {e}")))?;
     }
     if setup.global.format == Format::Json {
@@ -74,6 +80,16 @@ async fn submit(setup: &Setup, file: &Path) -> Result<(), Failure> {
         eprintln!("handed in; `mcpmill batch status {id}` says how far it is, `mcpmill batch fetch {id}` takes the answers");
     }
     Ok(())
+}
+
+/// Refuses what is handed in as the batch `id` already, unless that ended without answers.
+async fn paid_once(endpoint: &Endpoint, id: &str, file: &Path) -> Result<(), Failure> {
+    // One that cannot be looked at may be at work.
+    match endpoint.batch_state(id).await {
+        Ok(state) if state.ended && !state.has_answers() => Ok(()),
+        _ => Err(Failure::usage(format!("`{}` is handed in already, as the batch `{id}`", file.display()))
+            .hint(format!("`mcpmill batch status {id}` says how far it is; `--again` hands it in once more and pays twice"))),
+    }
 }
 
 /// The name of the first question of a file.
@@ -97,7 +113,7 @@ fn known(setup: &Setup, id: &str) -> Result<(PathBuf, Endpoint), Failure> {
             Failure::usage(format!("no run has handed in a batch `{id}`")).hint("`mcpmill batch submit FILE` says the id")
         );
     };
-    Ok((run, endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, &batch.model)?))
+    Ok((run, endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, &batch.asked.model)?))
 }
 
 async fn status(setup: &Setup, id: &str) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use std::{
 
 use mcpmill_core::{
     account::{Accounts, Budget, Caps},
-    edge::{Exchanges, Mode, Recorder, Stored},
+    edge::{Exchanges, Mode, Recorder, StoreError, Stored},
     event::Event,
 };
 use mcpmill_pipeline::models::Role;
@@ -55,16 +55,19 @@ pub(super) async fn recorder(
     if caps.cost.is_some() {
         every_price_is_known(config, &Prices::load(declarations)?)?;
     }
-    let fail = |e: mcpmill_core::edge::StoreError| Failure::from_error(Exit::Unexpected, &e);
+    let fail = |e: StoreError| Failure::from_error(Exit::Unexpected, &e);
     recorder.cut_off().await.map_err(fail)?;
     let mut used = recorder.accounts().map_err(fail)?.usage();
     if let Some(desk) = desk {
-        let serves =
-            |stored: Stored| stored.own || (config.mode == Mode::Reuse && stored.exchange.reply.get("refused").is_none());
-        let answered = |key: &str| Ok(store.get(key)?.is_some_and(serves));
-        used += desk.outstanding(answered).map_err(fail)?;
+        used += desk.outstanding(|key| is_answered(store.as_ref(), config.mode, key)).map_err(fail)?;
     }
     Ok(recorder.with_budget(Budget::new(caps, used)))
+}
+
+/// Whether the store has an answer that serves in `mode`.
+pub(super) fn is_answered(store: &dyn Exchanges, mode: Mode, key: &str) -> Result<bool, StoreError> {
+    let serves = |stored: Stored| stored.own || (mode == Mode::Reuse && stored.exchange.reply.get("refused").is_none());
+    Ok(store.get(key)?.is_some_and(serves))
 }
 
 fn caps(budget: &config::Budget) -> Result<Caps, Failure> {
@@ -104,7 +107,7 @@ impl Line {
     /// # Errors
     /// The store cannot be read.
     pub fn counts(&self) -> Result<Counts, Failure> {
-        let fail = |e: mcpmill_core::edge::StoreError| Failure::from_error(Exit::Unexpected, &e);
+        let fail = |e: StoreError| Failure::from_error(Exit::Unexpected, &e);
         let recorder = &self.recorder;
         Ok(Counts { repeated: recorder.repeated().map_err(fail)?, accounts: recorder.accounts().map_err(fail)? })
     }

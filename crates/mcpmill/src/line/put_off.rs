@@ -1,14 +1,24 @@
 //! What `--batch` says at the end of a stage.
 
-use mcpmill_core::record::SampleKind;
+use std::io;
+
+use mcpmill_core::{edge::Mode, record::SampleKind};
 use mcpmill_pipeline::{
     filter::Chain,
     models::Role,
     rollout::{RolloutPrompts, is_written_live},
 };
 
-use super::Line;
-use crate::{batch::PutOffs, edges::model_of, error::Failure, stage::Stage};
+use super::{Line, accounts::is_answered};
+use crate::{
+    batch::{PutOffs, unanswered},
+    edges::model_of,
+    error::Failure,
+    stage::Stage,
+};
+
+/// Names of batches that are told in full.
+const TOLD: usize = 5;
 
 impl Line {
     /// Says how many questions are in which file, and how many rounds may still come.
@@ -29,6 +39,27 @@ impl Line {
             }
         }
         self.events.note(format!("{words} (questions that come back without an answer make one more)"));
+        Ok(())
+    }
+
+    /// Says of batches that were handed in, and whose answers nobody took, that their questions are now asked again.
+    pub(super) fn tell_handed_in(&self) -> Result<(), Failure> {
+        if self.edges.desk.is_some() || self.config.mode == Mode::Replay {
+            return Ok(());
+        }
+        let answered = |key: &str| is_answered(self.store.as_ref(), self.config.mode, key).map_err(io::Error::other);
+        let left = unanswered(self.run.path(), answered)
+            .map_err(|e| Failure::environment(format!("failed to read the batches of `{}`: {e}", self.run.path().display())))?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let more = if left.len() > TOLD { ", …" } else { "" };
+        let ids: Vec<String> = left.iter().take(TOLD).map(|id| format!("`{id}`")).collect();
+        let ids = ids.join(", ");
+        self.events.note(format!(
+            "questions that were handed in ({ids}{more}) have no answers here: they are asked again now, and paid for again; \
+             `mcpmill batch fetch ID` before the run takes what there is"
+        ));
         Ok(())
     }
 
