@@ -100,7 +100,7 @@ pub struct Summary {
     pub output_rows: u64,
     /// Calls made again because a kill cut off the first.
     pub repeated: u64,
-    /// Tokens and money of the rows' calls, failed ones included.
+    /// Tokens and money of the rows' calls, failed ones included; once there are `accounts`, of all that these count.
     #[serde(flatten)]
     pub usage: Usage,
     /// Replies that were repaired, by prompt and rule.
@@ -115,6 +115,14 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Closes the sums with what the stage used by account. Rows know nothing of calls that were cut off or given up.
+    pub fn settle(&mut self, accounts: Accounts) {
+        if !accounts.is_empty() {
+            self.usage = accounts.usage();
+        }
+        self.accounts = accounts;
+    }
+
     /// Counts one outcome and the rows it brought.
     pub fn count(&mut self, outcome: &Outcome, rows: u64) {
         self.input_rows += 1;
@@ -139,5 +147,24 @@ impl Summary {
         for (direction, causes) in outcome.evolve_failed.iter().flatten() {
             *self.evolve_failed.entry(direction.clone()).or_default() += causes.len() as u64;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Charge;
+
+    #[test]
+    fn the_sums_of_a_stage_are_those_of_its_accounts() {
+        let of_rows = Usage { input_tokens: 7, cost: 0.5, ..Usage::default() };
+        let mut summary = Summary { usage: of_rows, ..Summary::default() };
+        summary.settle(Accounts::default());
+        assert_eq!(summary.usage, of_rows, "nobody else counted");
+        let (mut accounts, usage) = (Accounts::default(), Usage { input_tokens: 9, cost: 0.75, ..Usage::default() });
+        accounts.answered(&Charge { account: "m", usage: of_rows, attempts: 1 });
+        accounts.cut_off(&Charge { account: "m", usage, attempts: 1 });
+        summary.settle(accounts.clone());
+        assert_eq!((summary.usage.input_tokens, summary.usage.cost, &summary.accounts), (16, 1.25, &accounts));
     }
 }

@@ -428,7 +428,7 @@ impl Line {
         };
         let now = self.counts()?;
         summary.repeated = now.repeated.saturating_sub(before.repeated);
-        summary.accounts = now.accounts.since(&before.accounts);
+        summary.settle(now.accounts.since(&before.accounts));
         let info = journal.finish(&summary).map_err(fail)?;
         self.events.emit(Event::StageFinished { stage: folder.into(), summary });
         Ok(info)

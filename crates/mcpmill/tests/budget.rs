@@ -75,7 +75,12 @@ async fn a_budget_stops_a_run_that_goes_on_with_a_larger_one() {
     assert!((all["used"]["cost"].as_f64().unwrap() - cost).abs() < 1e-9, "{all:#}");
     assert!(account["stored"].as_u64() > Some(0), "rows that were half made are made from the store: {account}");
     let told = stage(&run, "3-generate");
-    assert_eq!(told["accounts"].as_object().unwrap().len(), 1, "{told:#}");
+    let accounts = told["accounts"].as_object().unwrap();
+    assert_eq!(accounts.len(), 1, "{told:#}");
+    for (field, sum) in ["cost", "input_tokens", "output_tokens"].map(|field| (field, &accounts.values().next().unwrap()[field]))
+    {
+        assert_eq!(&told[field], sum, "{field}: one sum, whatever was in flight when the budget was used up");
+    }
     assert_eq!(told["outcomes"], stage(&whole, "3-generate")["outcomes"]);
 }
 

@@ -40,7 +40,7 @@ pub struct StageInfo {
     pub output_rows: u64,
     /// Calls made again because a kill cut off the first.
     pub repeated: u64,
-    /// Tokens of its rows, and `cost` in US dollars.
+    /// Tokens, and `cost` in US dollars: those of `accounts` where there are some, else those of its rows.
     #[serde(flatten)]
     pub usage: Usage,
     /// Replies that were repaired, by prompt and rule.
