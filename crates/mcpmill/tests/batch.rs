@@ -75,8 +75,8 @@ async fn answers_made_elsewhere_bring_the_rows_that_asking_brings() {
             }
             let count = answers.len() as u64;
             if rounds == 1 {
-                // One came too late, one has never been asked, one line is none, one came twice.
-                let first: Value = serde_json::from_str(&answers[0]).unwrap();
+                // One came too late, one has never been asked, one line is none, one came twice and then otherwise.
+                let [first, second] = [0, 1].map(|at| serde_json::from_str::<Value>(&answers[at]).unwrap());
                 keys.remove(first["custom_id"].as_str().unwrap());
                 questions -= 1;
                 answers[0] =
@@ -85,6 +85,7 @@ async fn answers_made_elsewhere_bring_the_rows_that_asking_brings() {
                     json!({"custom_id": "nobody", "content": "x"}).to_string(),
                     "no JSON".into(),
                     answers[1].clone(),
+                    json!({"custom_id": second["custom_id"], "content": "otherwise"}).to_string(),
                 ]);
             }
             let back = elsewhere.path().join("answers.jsonl");
@@ -93,8 +94,8 @@ async fn answers_made_elsewhere_bring_the_rows_that_asking_brings() {
             let odd = u64::from(rounds == 1);
             assert_eq!(done["added"], count - odd, "{done}");
             assert_eq!(
-                (&done["unknown"], &done["unreadable"], &done["present"]),
-                (&json!(odd), &json!(odd), &json!(odd)),
+                (&done["unknown"], &done["unreadable"], &done["present"], &done["differing"]),
+                (&json!(odd), &json!(odd), &json!(odd), &json!(odd)),
                 "{done}"
             );
             let tokens = done["usage"]["input_tokens"].as_f64().unwrap();

@@ -42,6 +42,8 @@ pub struct Imported {
     pub added: u64,
     /// Answers the runs had already.
     pub present: u64,
+    /// Answers that say otherwise than the one the run had already, which stays.
+    pub differing: u64,
     /// Questions that came back without an answer, by what was said of them; they are written again.
     pub errors: BTreeMap<String, u64>,
     /// Answers that are refusals, and stay: the question was refused too often, or the model's answer cannot be read.
@@ -62,6 +64,9 @@ impl Imported {
     /// The account in words.
     pub fn words(&self) -> String {
         let mut parts = vec![format!("took in {} answers, {} were there already", self.added, self.present)];
+        if self.differing > 0 {
+            parts.push(format!("{} say otherwise than the answer that was there, which stays", self.differing));
+        }
         if !self.errors.is_empty() {
             let errors: Vec<String> = self.errors.iter().map(|(word, count)| format!("{count} {word}")).collect();
             parts.push(format!("without an answer: {}; these are asked again when the run goes on", errors.join(", ")));
@@ -187,6 +192,20 @@ fn is_for_good(why: &ChatError, before: u64) -> bool {
     why.kind == ChatErrorKind::Malformed || before + 1 >= MOST_REFUSALS
 }
 
+/// Whether an answer says otherwise than the reply that is `there`; what they used is no part of it, and the names of
+/// calls are made anew each time.
+fn differs(judged: &Judged, there: &Value) -> bool {
+    let Judged::Reply(reply) = judged else { return false };
+    let calls = |reply: &Value| {
+        let mut calls = reply["tool_calls"].clone();
+        for call in calls.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            call.remove("id");
+        }
+        calls
+    };
+    reply["content"] != there["content"] || calls(reply) != calls(there)
+}
+
 struct Taking<'a> {
     config: &'a Config,
     prices: &'a Prices,
@@ -231,8 +250,9 @@ impl Taking<'_> {
             let own = there.filter(|stored| stored.own).map(|stored| stored.exchange.reply);
             // A good answer is better than the refusal that is there.
             let better = |there: &Value| matches!(judged, Judged::Reply(_)) && there.get("refused").is_some();
-            if own.is_some_and(|there| !better(&there)) {
-                self.done.present += 1;
+            if let Some(there) = own.filter(|there| !better(there)) {
+                let count = if differs(&judged, &there) { &mut self.done.differing } else { &mut self.done.present };
+                *count += 1;
                 continue;
             }
             let reply = match judged {

@@ -40,7 +40,7 @@ async fn take(setup: &Setup, files: &[PathBuf]) -> Result<(), Failure> {
     } else {
         eprintln!("{}", done.words());
     }
-    if done.added + done.present == 0 && done.errors.is_empty() {
+    if done.added + done.present + done.differing == 0 && done.errors.is_empty() {
         return Err(Failure::new(Exit::Failures, "nothing was taken in")
             .hint("answers carry the `custom_id` of their question; `runs_dir` names the folder of the runs that asked"));
     }
