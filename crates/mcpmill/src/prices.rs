@@ -97,6 +97,15 @@ pub fn fault(price: &Price) -> Option<String> {
     wrong.map(|(name, rate)| format!("`{name}` is {}, not between 0 and {DEAREST}", rate.unwrap_or_default())).or(share)
 }
 
+/// Whether two names are of one model: routers put its maker before it, and makers add the date they mean.
+pub fn is_one_model(a: &str, b: &str) -> bool {
+    let plain = |name: &str| {
+        let own = normal(name.rsplit('/').next().unwrap_or(name));
+        undated(&own).to_owned()
+    };
+    plain(a) == plain(b)
+}
+
 /// Routers write points where makers write dashes.
 fn normal(name: &str) -> String {
     name.to_ascii_lowercase().replace('.', "-")
@@ -131,6 +140,17 @@ mod tests {
 
     fn embedded() -> Prices {
         Prices::load(&Declarations::load(Path::new("/nonexistent")).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_model_has_many_names() {
+        for (a, b) in [("gpt-4o", "gpt-4o-2024-08-06"), ("openai/GPT-4.1", "gpt-4-1"), ("x-latest", "x-20260102"), ("m", "a/b/m")]
+        {
+            assert!(is_one_model(a, b) && is_one_model(b, a), "{a} {b}");
+        }
+        for (a, b) in [("gpt-4o", "gpt-4o-mini"), ("gpt-4o", "claude-opus-x"), ("m-1", "m-2"), ("m", "")] {
+            assert!(!is_one_model(a, b), "{a} {b}");
+        }
     }
 
     #[test]

@@ -212,11 +212,11 @@ async fn what_is_no_answer_is_asked_again_and_says_no_key() {
     };
     let key_of = |line: &str| serde_json::from_str::<Value>(line).unwrap()["custom_id"].as_str().unwrap().to_owned();
     let back = elsewhere.path().join("answers.jsonl");
-    let take = |lines: &[String]| -> Value {
+    let give = |lines: &[String]| {
         fs::write(&back, lines.join("\n")).unwrap();
-        let output = ok(&mut with_key(&["batch", "import", back.to_str().unwrap(), "--format", "json"]));
-        serde_json::from_slice(&output.stdout).unwrap()
+        ok(&mut with_key(&["batch", "import", back.to_str().unwrap(), "--format", "json"]))
     };
+    let take = |lines: &[String]| -> Value { serde_json::from_slice(&give(lines).stdout).unwrap() };
     let refusal = |key: &str| {
         let body = json!({"error": {"message": format!("no, {KEY} {KEY}")}});
         let line = json!({"custom_id": key, "response": {"status_code": 400, "body": body}, "error": null}).to_string();
@@ -240,7 +240,18 @@ async fn what_is_no_answer_is_asked_again_and_says_no_key() {
     let second = ask();
     assert!(odd.iter().all(|key| second.iter().any(|line| key_of(line) == *key)), "{second:?}");
     let others: Vec<String> = second.iter().filter(|line| key_of(line) != odd[1]).map(|line| batch_line(line)).collect();
-    assert_eq!(take(&others)["added"], json!(second.len() - 1));
+    // Who answers is told once where it is not who was asked.
+    let by = |line: &String, model: &str| {
+        let mut answer: Value = serde_json::from_str(line).unwrap();
+        answer["response"]["body"]["model"] = json!(model);
+        answer.to_string()
+    };
+    let models = ["stand-in-2026-01-02", "claude-opus-x"].into_iter().chain(std::iter::repeat("claude-opus-x"));
+    let given = give(&others.iter().zip(models).map(|(line, model)| by(line, model)).collect::<Vec<_>>());
+    assert!(others.len() > 2, "{others:?}");
+    assert_eq!(said(&given).matches("answers by `claude-opus-x` are taken for `stand-in`").count(), 1, "{}", said(&given));
+    assert!(!said(&given).contains("2026-01-02"), "{}", said(&given));
+    assert_eq!(serde_json::from_slice::<Value>(&given.stdout).unwrap()["added"], json!(second.len() - 1));
     assert_eq!(take(&[refusal(&odd[1])])["refused"], 0, "said once before");
     assert!(ask().iter().any(|line| key_of(line) == odd[1]), "asked again though the lines are alike");
     let last = take(&[refusal(&odd[1])]);

@@ -13,9 +13,10 @@ use mcpmill_core::{
     account::Charge,
     edge::{ChatError, ChatErrorKind, ChatReply, Exchange, ExchangeKind, Exchanges, Finish, RecordedChat, Refusal},
     record::Usage,
+    text::shown,
 };
 use mcpmill_store::{exchanges::SqliteExchanges, run_dir::run_info};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::sidecar::{Index, REFUSED, Returns, Waiting, folder};
@@ -23,7 +24,7 @@ use crate::{
     config::{Config, Model},
     edges::{endpoint_named, set},
     error::{Exit, Failure},
-    prices::Prices,
+    prices::{Prices, is_one_model},
 };
 
 /// Bytes of a line of answers.
@@ -112,7 +113,8 @@ pub async fn import(config: &Config, prices: &Prices, files: &[PathBuf]) -> Resu
     }
     let index = Index::read(&config.runs_dir, &keys)
         .map_err(|e| Failure::environment(format!("failed to look for questions in `{}`: {e}", config.runs_dir.display())))?;
-    let mut taking = Taking { config, prices, index, runs: HashMap::new(), endpoints: HashMap::new(), done: Imported::default() };
+    let (runs, endpoints, others, done) = (HashMap::new(), HashMap::new(), HashSet::new(), Imported::default());
+    let mut taking = Taking { config, prices, index, runs, endpoints, others, done };
     for file in files {
         let mut answers = Answers::open(file, &secrets)?;
         while let Some((line, answer)) = answers.next()? {
@@ -212,7 +214,15 @@ struct Taking<'a> {
     index: Index,
     runs: HashMap<PathBuf, (SqliteExchanges, Returns)>,
     endpoints: HashMap<String, Endpoint>,
+    /// What was said of models that were not asked.
+    others: HashSet<String>,
     done: Imported,
+}
+
+/// The body of an answer, in so far as it says whose it is.
+#[derive(Deserialize)]
+struct Named {
+    model: Option<String>,
 }
 
 impl Taking<'_> {
@@ -231,7 +241,7 @@ impl Taking<'_> {
         if found.is_empty() {
             self.done.unknown += 1;
             if self.done.unknown_ids.len() < TOLD {
-                self.done.unknown_ids.push(mcpmill_core::text::shown(&custom_id, 70));
+                self.done.unknown_ids.push(shown(&custom_id, 70));
             }
         }
         let mut paid = false;
@@ -270,10 +280,25 @@ impl Taking<'_> {
                     continue;
                 }
             };
+            self.tell_other(&waiting.model, &told);
             let exchange = Exchange { key: custom_id.clone(), kind: ExchangeKind::Chat, request: question, reply };
             self.put(&run, &waiting.model, exchange, usage).await?;
         }
         Ok(())
+    }
+
+    /// Says once of each model that answered in place of the one that was asked that its answers are taken.
+    fn tell_other(&mut self, asked: &str, told: &BatchTold) {
+        let BatchTold::Body(body) = told else { return };
+        let Ok(Named { model: Some(model) }) = serde_json::from_str(body) else { return };
+        let asked = asked.rsplit_once('@').map_or(asked, |(asked, _)| asked);
+        if is_one_model(&model, asked) || self.others.len() >= MOST_WORDS {
+            return;
+        }
+        let words = format!("answers by `{}` are taken for `{}`", shown(&model, 100), shown(asked, 100));
+        if self.others.insert(words.clone()) {
+            eprintln!("{words}");
+        }
     }
 
     async fn put(&mut self, run: &Path, model: &str, exchange: Exchange, usage: Usage) -> Result<(), Failure> {
@@ -300,7 +325,7 @@ impl Taking<'_> {
             self.done.usage += usage;
         }
         let errors = &mut self.done.errors;
-        let word = mcpmill_core::text::shown(why, 60);
+        let word = shown(why, 60);
         let word = if errors.len() < MOST_WORDS || errors.contains_key(&word) { word } else { "other".into() };
         *errors.entry(word).or_default() += 1;
         Ok(())
