@@ -95,7 +95,7 @@ impl<'a> Text<'a> {
                 continue;
             }
             at += match rest.as_bytes()[0] {
-                b'{' | b'[' => match self.strict(at)? {
+                b'{' | b'[' => match self.value_at(at)? {
                     Some(length) => length,
                     // No reasoning begins like this: it is broken JSON, and tags in it may be its own.
                     None if at == 0 && self.begins_json() => return Ok((text.to_owned(), false)),
@@ -108,11 +108,13 @@ impl<'a> Text<'a> {
         Ok((kept, reasoned))
     }
 
-    /// Bytes of the value that begins at `at`, where it needs no repair.
-    fn strict(&self, at: usize) -> Fuelled<Option<usize>> {
+    /// Bytes of the value that begins at `at`, where it needs no repair or can be nothing but a value.
+    fn value_at(&self, at: usize) -> Fuelled<Option<usize>> {
         let mut parser = Parser::new(self.trimmed, at, &self.fuel);
         match parser.root() {
-            Ok(_) if parser.repairs.is_empty() => Ok(Some(parser.at - at)),
+            Ok(_) if parser.repairs.is_empty() || parser.committed || is_fenced(&self.trimmed[..at]) => {
+                Ok(Some(parser.at.min(self.trimmed.len()) - at))
+            }
             Err(Fault::Exhausted) => Err(Fault::Exhausted),
             _ => Ok(None),
         }
