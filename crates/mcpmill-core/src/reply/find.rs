@@ -20,6 +20,8 @@ const REASONING: [(&str, &str); 6] = [
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
 ];
+/// Bytes of the opening line of a fence.
+const LONGEST_FENCE: usize = 100;
 /// Where the answer begins after reasoning that has no tags of its own.
 const FINAL: &str = "<|channel|>final<|message|>";
 /// What ends a turn and is no part of it.
@@ -185,7 +187,13 @@ fn is_meant(part: &str, span: &Range<usize>, value: &Value, plain: bool) -> bool
 /// Whether `before` ends with the opening line of a fence.
 fn is_fenced(before: &str) -> bool {
     let before = before.trim_end();
-    let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+    // Every value of a long line is asked about: what is further away is no such line.
+    let from = before.len().saturating_sub(LONGEST_FENCE);
+    let line = match before.as_bytes()[from..].iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => &before[from + end + 1..],
+        None if from == 0 => before,
+        None => return false,
+    };
     line.trim_start().strip_prefix("```").is_some_and(|language| language.chars().all(is_of_language))
 }
 

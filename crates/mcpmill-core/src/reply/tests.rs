@@ -453,8 +453,13 @@ fn nonsense_ends_soon_and_never_panics() {
         "{'a\":",
         "[1,2,3,",
         "\"",
+        "{a:1}</think>",
     ] {
-        let length = if matches!(piece, "{" | "[" | "{'") { 1 << 20 } else { 1 << 17 };
+        let length = match piece {
+            "{a:1}</think>" => 1 << 22,
+            "{" | "[" | "{'" => 1 << 20,
+            _ => 1 << 17,
+        };
         let reply = piece.repeat(length / piece.len());
         let started = Instant::now();
         json(&reply).ok();
