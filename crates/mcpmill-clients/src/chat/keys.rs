@@ -15,7 +15,6 @@ const MOST_BACKSLASHES: usize = 8;
 ///
 /// A character of a key is found as itself, behind up to eight backslashes, or behind one to eight backslashes as `u` and
 /// its four hex digits.
-#[derive(Debug)]
 pub struct Keys {
     /// The longest first: one may hold another.
     keys: Vec<Secret>,
@@ -83,6 +82,11 @@ impl Keys {
 
 /// Whether `key` stands at `at`. A key that holds backslashes can be read in several ways, and all are followed.
 fn stands(key: &str, text: &[u8], at: usize) -> Found {
+    // Most places where a key may begin are told apart by the byte that follows.
+    let second = text.get(at + 1).filter(|_| text[at] != b'\\');
+    if second.is_some_and(|second| *second != b'\\' && Some(second) != key.as_bytes().get(1)) {
+        return Found::Nothing;
+    }
     let (mut places, mut cut) = (vec![at], false);
     for character in key.chars() {
         let mut next = Vec::new();

@@ -233,16 +233,20 @@ impl Taking<'_> {
         }
     }
 
+    fn unknown(&mut self, custom_id: &str) {
+        self.done.unknown += 1;
+        if self.done.unknown_ids.len() < TOLD {
+            self.done.unknown_ids.push(shown(custom_id, 70));
+        }
+    }
+
     async fn take(&mut self, line: &str, answer: BatchAnswer) -> Result<(), Failure> {
         let BatchAnswer { custom_id, told } = answer;
         let found =
             self.index.waiting(&custom_id).map_err(|e| Failure::environment(format!("failed to read a question: {e}")))?;
         let found: Vec<(PathBuf, Waiting)> = found.into_iter().map(|(run, waiting)| (run.clone(), waiting)).collect();
         if found.is_empty() {
-            self.done.unknown += 1;
-            if self.done.unknown_ids.len() < TOLD {
-                self.done.unknown_ids.push(shown(&custom_id, 70));
-            }
+            self.unknown(&custom_id);
         }
         let mut paid = false;
         for (run, waiting) in found {
