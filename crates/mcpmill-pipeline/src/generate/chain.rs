@@ -215,11 +215,11 @@ fn is_listed(a: &Traits, want: &Want) -> bool {
 fn fit(a: &Traits, want: &Want) -> f64 {
     let (handle, thing) = parts(want.words);
     let bare = handle.filter(|_| thing.is_empty());
-    let placed = |word: &&str| want.named.contains(*word) && (a.named.contains(*word) || a.described.contains(*word));
+    let placed = |word: &str| want.named.contains(word) && (a.named.contains(word) || a.described.contains(word));
     let below = bare == Some("path")
         && a.lists
         && want.near
-        && PLACED.iter().any(|word| placed(&word))
+        && PLACED.iter().any(|word| placed(word))
         && !LISTS.iter().any(|verb| want.named.contains(*verb));
     if a.takes.contains(&want.words.join(" ")) && !below {
         return 0.0;

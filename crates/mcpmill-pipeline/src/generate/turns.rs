@@ -529,7 +529,7 @@ fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
 /// A text of a call that is too long to be said and makes something up, in words.
 fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
     let long = |text: &&str| !values::is_short(text) && !values::looks_like_code(text);
-    let texts = calls.iter().flat_map(|call| values::texts(call));
+    let texts = calls.iter().flat_map(values::texts);
     let texts: Vec<String> = texts.collect();
     let mut made = texts.iter().map(String::as_str).filter(long).filter_map(|text| values::invented(text, &[said]));
     made.next().map(|value| format!("a call holds `{value}`, which nobody said"))
