@@ -102,8 +102,16 @@ fn unsaid((name, value): (&str, &Value), property: &Value, must: Must, said: &[S
     }
 }
 
+/// Whether a path is put together from a folder that was spoken of and what was listed in it: `notes/plan.md` after
+/// `[FILE] plan.md` of `notes`.
+fn is_joined(path: &str, said: &[String]) -> bool {
+    let cuts = path.match_indices('/').filter(|(at, _)| *at > 0);
+    let mut parts = cuts.map(|(at, _)| (&path[..at], &path[at + 1..])).filter(|(_, rest)| !rest.is_empty());
+    !path.contains(char::is_whitespace) && parts.any(|(folder, rest)| is_said(folder, said) && is_said(rest, said))
+}
+
 fn unsaid_text(name: &str, text: &str, must: Must, said: &[String]) -> Option<String> {
-    if is_said(text, said) && !(must.handle && text.trim().is_empty()) {
+    if (is_said(text, said) && !(must.handle && text.trim().is_empty())) || is_joined(text, said) {
         return None;
     }
     let short = text.chars().count() <= COPIED;
@@ -150,6 +158,19 @@ mod tests {
             "labels": {"type": "array", "items": {"type": "string"}}},
             "required": ["path"]});
         from_nowhere(arguments.as_object().unwrap(), &schema, handed, &said)
+    }
+
+    #[test]
+    fn a_path_may_be_joined_of_a_folder_and_what_it_lists() {
+        let said = ["What is in /home/ada/notes?".to_owned(), "[FILE] plan.md\n[DIR] old".to_owned()];
+        let schema = json!({"properties": {"path": {"type": "string"}}, "required": ["path"]});
+        let path = |path: &str| from_nowhere(json!({ "path": path }).as_object().unwrap(), &schema, Some("path"), &said);
+        for good in ["/home/ada/notes/plan.md", "/home/ada/notes/old", "plan.md"] {
+            assert_eq!(path(good), None, "{good}");
+        }
+        for bad in ["/home/ada/notes/other.md", "/home/bob/plan.md", "/plan.md", "/home/ada/notes/"] {
+            assert_eq!(path(bad).as_deref(), Some(bad));
+        }
     }
 
     #[test]
