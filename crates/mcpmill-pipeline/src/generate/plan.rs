@@ -11,7 +11,7 @@ use mcpmill_core::{
 use serde::Serialize;
 
 use super::{
-    chain::Chains,
+    chain::{Chains, Link},
     forms,
     kinds::{Kinds, Languages},
 };
@@ -156,6 +156,13 @@ const ONE_IN: usize = 10;
 /// Chains of this score and more are sure.
 const SURE: f64 = 0.7;
 
+/// A tool that can follow another, through which parameter, and how sure that is.
+struct Follower<'a> {
+    tool: &'a Tool,
+    parameter: String,
+    score: f64,
+}
+
 /// Which tools follow in chains so far.
 #[derive(Default)]
 struct Seconds<'a> {
@@ -225,25 +232,32 @@ impl<'a> Carriers<'a> {
     fn chained(&self, samples: usize, per_tool: usize) -> Vec<Seed> {
         let mut seeds = Vec::new();
         let mut seconds = Seconds { most: samples.div_ceil(ONE_IN).max(2), ..Seconds::default() };
-        let mut counts: HashMap<&ToolId, usize> = HashMap::new();
-        let firsts: Vec<&Tool> =
-            in_turn(self.tools, SampleKind::Chain.as_str()).into_iter().filter(|t| forms::is_plain(t)).collect();
-        let rounds = [SURE, 0.0].into_iter().flat_map(|least| std::iter::repeat_n(least, per_tool));
-        for (least, tool) in rounds.flat_map(|least| firsts.iter().map(move |tool| (least, *tool))) {
-            let count = counts.entry(&tool.id).or_default();
-            if seeds.len() == samples || *count == per_tool {
-                continue;
-            }
-            let links = self.chains.after(tool).into_iter().filter(|link| link.score >= least);
-            let fit = links.filter_map(|link| Some((*self.by_id.get(&link.tool)?, link.parameter)));
-            let next = fit.filter(|(next, _)| forms::is_plain(next)).find(|(next, _)| seconds.take(tool, next));
-            if let Some((next, parameter)) = next {
-                let seed = seed(tool, SampleKind::Chain, *count, per_tool);
-                seeds.push(Seed { others: vec![next.clone()], link: Some(parameter), ..seed });
-                *count += 1;
+        let firsts = if samples > 0 { in_turn(self.tools, SampleKind::Chain.as_str()) } else { Vec::new() };
+        let links = firsts.into_iter().filter(|tool| forms::is_plain(tool)).map(|tool| (tool, self.followers(tool), 0));
+        let mut links: Vec<(&Tool, Vec<Follower<'a>>, usize)> = links.filter(|(_, followers, _)| !followers.is_empty()).collect();
+        for least in [SURE, 0.0] {
+            for _ in 0..per_tool {
+                for (tool, followers, count) in links.iter_mut().filter(|(_, _, count)| *count < per_tool) {
+                    if seeds.len() == samples {
+                        return seeds;
+                    }
+                    let able = followers.iter().filter(|follower| follower.score >= least);
+                    let Some(next) = able.into_iter().find(|follower| seconds.take(tool, follower.tool)) else { continue };
+                    let seed = seed(tool, SampleKind::Chain, *count, per_tool);
+                    seeds.push(Seed { others: vec![next.tool.clone()], link: Some(next.parameter.clone()), ..seed });
+                    *count += 1;
+                }
             }
         }
         seeds
+    }
+
+    /// What can follow a tool and is called with plain values, the surest first.
+    fn followers(&self, tool: &Tool) -> Vec<Follower<'a>> {
+        let links = self.chains.after(tool).into_iter();
+        let follower =
+            |link: Link| Some(Follower { tool: self.by_id.get(&link.tool)?, parameter: link.parameter, score: link.score });
+        links.filter_map(follower).filter(|follower| forms::is_plain(follower.tool)).collect()
     }
 
     fn carry(&self, tool: &'a Tool, kind: SampleKind, (index, of): (usize, usize)) -> Option<Seed> {
