@@ -2,7 +2,7 @@
 //! sentence says it, nothing is offered instead, and nothing is said to have been done.
 
 /// How a text says that something cannot be done.
-const CANNOT: [&str; 12] = [
+const CANNOT: [&str; 15] = [
     "can't",
     "cannot",
     "can not",
@@ -15,13 +15,16 @@ const CANNOT: [&str; 12] = [
     "isn't something",
     "not something",
     "no way",
+    "no means",
+    "beyond what i",
+    "nothing here",
 ];
 
 /// What looks like it and says the opposite.
 const IDIOMS: [&str; 5] = ["complain", "wait to", "refuse", "say no", "thank you enough"];
 
-/// How a text offers what may be no more there than what was asked for.
-const OFFERS: [&str; 20] = [
+/// How a text offers what may be no more there than what was asked for, or asks for more to do it with.
+const OFFERS: [&str; 14] = [
     "i can only",
     "but i can ",
     "i can help",
@@ -31,18 +34,14 @@ const OFFERS: [&str; 20] = [
     "let me know",
     "would you like",
     "you can use",
-    "you might ",
-    "you may ",
-    "you could ",
-    "you'll need to",
-    "you will need to",
     "if you can ",
     "i need to know",
     "i need to provide",
-    "please ",
     "feel free",
     "how can i",
 ];
+/// The same, where a clause begins so: `you might try it in a browser`, but not `songs you might like`.
+const ADVICE: [&str; 6] = ["you might ", "you may ", "you could ", "you'll need to", "you will need to", "please "];
 
 /// What is wrong with an English answer that should decline.
 pub(super) fn fault(answer: &str) -> Option<String> {
@@ -53,10 +52,12 @@ pub(super) fn fault(answer: &str) -> Option<String> {
     if !says {
         return Some("the answer does not begin by saying that it cannot be done".into());
     }
-    if let Some(words) = OFFERS.iter().find(|words| low.contains(**words)) {
+    let all = clauses(&low);
+    let begins = |words: &&&str| all.iter().any(|clause| clause.starts_with(**words) && !clause.starts_with("please excuse"));
+    if let Some(words) = OFFERS.iter().find(|words| low.contains(**words)).or_else(|| ADVICE.iter().find(begins)) {
         return Some(format!("the answer offers something else: `{}`", words.trim()));
     }
-    clauses(&low).into_iter().find(|clause| claims(clause)).map(|clause| format!("the answer claims success: `{clause}`"))
+    all.into_iter().find(|clause| claims(clause)).map(|clause| format!("the answer claims success: `{clause}`"))
 }
 
 /// The parts of a text that say something of their own.
@@ -174,6 +175,10 @@ mod tests {
             "I'm unable to send it, because no mail account has been connected.",
             "I don't have a tool for what you have asked, and the notes are kept elsewhere.",
             "I can't do that with what I have here.",
+            "I can't say which songs you might like, as nothing here knows your taste.",
+            "Please excuse me, but I cannot order it.",
+            "That is beyond what I am able to do.",
+            "There is nothing here with which that could be done.",
             "I have limited means and cannot reach the calendar that is used for this.",
         ] {
             assert_eq!(fault(good), None, "{good}");

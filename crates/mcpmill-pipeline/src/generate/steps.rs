@@ -294,13 +294,13 @@ impl Making<'_> {
         let texts: Vec<&str> = all.iter().map(|v| v.text.as_str()).collect();
         let known: Vec<&str> = texts.iter().copied().chain([request.as_str()]).collect();
         let spoken = self.seed.language.clone();
+        let names: Vec<&str> = std::iter::once(&self.seed.tool).chain(&self.seed.others).map(|tool| tool.name.as_str()).collect();
         let rewritten = ask(&model, &question, &mut self.meter, |reply| {
             let lost = values::missing(all, reply);
             let refused = lost.first().map(|v| format!("the rewrite does not state `{}`", v.text));
             refused
-                .or_else(|| values::placeholder(reply).map(|p| format!("the rewrite holds `{p}`")))
                 .or_else(|| values::invented(reply, &known).map(|v| format!("the rewrite brings `{v}`, which was not given")))
-                .or_else(|| language::fits(reply, &spoken, &texts).err())
+                .or_else(|| wrong_request(reply, &names, (&spoken, &texts)))
                 .map_or(Ok(reply.to_owned()), Err)
         })
         .await;
@@ -384,7 +384,7 @@ pub(super) fn wrong_request(text: &str, tools: &[&str], (language, values): (&st
     if values::speaks_as_assistant(text) {
         return Some("a request is an assistant's answer".into());
     }
-    if let Some(words) = values::points_nowhere(text) {
+    if let Some(words) = values::points_nowhere(text, values) {
         return Some(format!("a request speaks of `{words}`, which is not there"));
     }
     language::fits(text, language, values).err()

@@ -83,6 +83,11 @@ impl Making<'_> {
         let accept = |reply: &Map<String, Value>| {
             let calls = vec![part(reply, "first"), part(reply, "second")];
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
+            if let Some(name) =
+                calls[1].keys().find(|name| is_one_thing((first, next), name) && calls[0].get(*name) != calls[1].get(*name))
+            {
+                return Err(format!("the two calls have another `{name}`, though they are of one server"));
+            }
             let request = request_of(reply, &names, (spoken, &calls))?;
             long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls)).map_or(Ok((calls, request)), Err)
         };
@@ -104,8 +109,7 @@ impl Making<'_> {
         let (request, stated) = self.fill_slots(request).await?;
         let (request, stated) = self.evolve(request, stated).await?;
         let first_call = self.call(&request, &stated, checker).await?;
-        // What both take of one server is the same thing: its project, its repository.
-        let shared = |name: &String| first_call.get(name).filter(|_| next.server_id == first.server_id);
+        let shared = |name: &String| first_call.get(name).filter(|_| is_one_thing((first, next), name));
         let own: Vec<String> = required(&next.schema()).into_iter().filter(|name| name != link).collect();
         let mut second: Map<String, Value> = own.iter().filter_map(|n| Some((n.clone(), shared(n)?.clone()))).collect();
         let open: Vec<String> = own.into_iter().filter(|name| !second.contains_key(name)).collect();
@@ -128,9 +132,13 @@ impl Making<'_> {
         request: &str,
         stated: &[values::Named],
     ) -> Result<String, AskFailure> {
+        let lacking = values::missing(stated, request);
+        // The line of the prompt cannot hold what begins tags and queries.
+        if let Some(value) = lacking.iter().find(|value| value.text.contains(['?', '<', '>', '{', '}', '`', '\n'])) {
+            return Err(failure("then: unspoken", format!("nobody says `{}`", value.text)));
+        }
         let prompt = self.line_of(&self.prompts.then);
         let model = self.role(&prompt);
-        let lacking = values::missing(stated, request);
         let listed: Vec<Value> = lacking.iter().map(|v| json!({"name": v.name, "text": v.text})).collect();
         let brings = forms::words(link).join(" ");
         let inputs = json!({"request": request, "brings": brings, "purpose": purpose(next, BESIDE), "values": listed});
@@ -526,25 +534,57 @@ fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
     values::invented(request, &known).map(|value| format!("no call holds `{value}`, of which the request speaks"))
 }
 
+/// Numbers that count the points of a list in a text.
+const LIST_POINTS: u32 = 9;
+
 /// A text of a call that is too long to be said and makes something up, in words.
 fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
     let long = |text: &&str| !values::is_short(text) && !values::looks_like_code(text);
     let texts = calls.iter().flat_map(values::texts);
     let texts: Vec<String> = texts.collect();
-    let mut made = texts.iter().map(String::as_str).filter(long).filter_map(|text| values::invented(text, &[said]));
+    let points: Vec<String> = (1..=LIST_POINTS).map(|n| n.to_string()).collect();
+    let known: Vec<&str> = points.iter().map(String::as_str).chain([said]).collect();
+    let mut made = texts.iter().map(String::as_str).filter(long).filter_map(|text| values::invented(text, &known));
     made.next().map(|value| format!("a call holds `{value}`, which nobody said"))
 }
 
-/// Words that point at something said before.
-const POINTERS: [&str; 24] = [
-    "it", "its", "that", "this", "them", "their", "those", "these", "they", "first", "second", "last", "newest", "latest",
-    "oldest", "largest", "smallest", "top", "one", "ones", "result", "results", "found", "each",
+/// What a server works in: calls that go together name the same.
+const SCOPES: [&str; 12] = [
+    "project",
+    "repo",
+    "repository",
+    "workspace",
+    "database",
+    "db",
+    "file",
+    "filename",
+    "document",
+    "workbook",
+    "sheet",
+    "branch",
 ];
+
+/// Whether a parameter that two tools of one server both take is one thing for both: where they work, not what they
+/// write or how much of it.
+fn is_one_thing((first, next): (&Tool, &Tool), name: &str) -> bool {
+    let both = [first, next].into_iter().all(|tool| required(&tool.schema()).iter().any(|needed| needed == name));
+    let place = forms::words(name).iter().any(|word| SCOPES.contains(&word.as_str()) || word == "path");
+    first.server_id == next.server_id && both && place
+}
+
+/// Words that point at something said before.
+const POINTERS: [&str; 23] = [
+    "it", "its", "that", "this", "them", "their", "those", "these", "they", "first", "second", "last", "top", "ones", "result",
+    "results", "found", "each", "every", "all", "both", "most", "best",
+];
+/// Words in `est` that are no superlatives.
+const NO_SUPERLATIVES: [&str; 8] = ["test", "request", "rest", "guest", "west", "best", "forest", "interest"];
 
 /// Whether an English sentence points at something said before.
 fn points_back(text: &str) -> bool {
-    let low = text.to_lowercase();
-    low.split(|c: char| !c.is_alphanumeric()).any(|word| POINTERS.contains(&word))
+    let low = text.to_lowercase().replace("it is ", "").replace("it will ", "").replace("it was ", "");
+    let superlative = |word: &str| word.len() > 4 && word.ends_with("est") && !NO_SUPERLATIVES.contains(&word);
+    low.split(|c: char| !c.is_alphanumeric()).any(|word| POINTERS.contains(&word) || superlative(word))
 }
 
 /// The placeholder among values, in words; also a text that is empty.
@@ -577,6 +617,26 @@ fn names_what(question: &str, name: &str, property: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_half_points_back_by_more_than_one_word() {
+        for good in ["Then rate the cheapest song with 4.", "Then open the most recent page.", "Then send that to Ada."] {
+            assert!(points_back(good), "{good}");
+        }
+        for bad in ["Then tell me how it is in Rome tomorrow.", "Then book a table for one.", "Then run the test."] {
+            assert!(!points_back(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_may_count_its_points() {
+        let memo = "Please see to all of this before the guests come back from their walk along the river and up the hill: 1. Order \
+                    the flour. 2. Clean the oven. 3. Count the trays, also those in the cellar.";
+        let call = |text: &str| [json!({ "text": text }).as_object().unwrap().clone()];
+        assert_eq!(long_unsaid("Write the memo for the bakery.", &call(memo)), None);
+        let other = memo.replace("the trays", "57 trays");
+        assert!(long_unsaid("Write the memo for the bakery.", &call(&other)).unwrap().contains("`57`"));
+    }
 
     #[test]
     fn what_a_query_holds_can_be_spoken_of() {

@@ -376,30 +376,54 @@ pub(crate) fn speaks_as_assistant(text: &str) -> bool {
     ASSISTANT.iter().any(|start| text.starts_with(start)) || text.contains("as an ai ") || text.contains("as a language model")
 }
 
-/// How requests point at something that nobody gave.
-const NOWHERE: [&str; 16] = [
-    "the above",
-    "listed above",
-    "mentioned above",
-    "above file",
-    "above data",
-    "above text",
-    "given content",
-    "given text",
-    "given data",
-    "given css",
-    "given code",
-    "given path",
-    "provided ",
-    "specified path",
-    "specified directory",
-    "specified file",
+/// How requests speak of something that is to stand somewhere else.
+const ELSEWHERE: [&str; 4] = ["above", "given", "provided", "specified"];
+/// What they say stands there.
+const THINGS: [&str; 28] = [
+    "file",
+    "files",
+    "data",
+    "text",
+    "texts",
+    "content",
+    "contents",
+    "path",
+    "paths",
+    "directory",
+    "folder",
+    "code",
+    "css",
+    "html",
+    "yaml",
+    "json",
+    "list",
+    "key",
+    "document",
+    "documents",
+    "query",
+    "values",
+    "string",
+    "message",
+    "information",
+    "table",
+    "array",
+    "settings",
 ];
 
-/// The words with which a request points at something that stands nowhere in it.
-pub(super) fn points_nowhere(text: &str) -> Option<&'static str> {
-    let low = text.to_lowercase();
-    NOWHERE.into_iter().find(|words| low.contains(words)).map(str::trim)
+/// The words with which a request points at something that stands nowhere in it: `the given data`, `listed above`. What
+/// stands in its `values` says nothing.
+pub(super) fn points_nowhere(text: &str, values: &[&str]) -> Option<String> {
+    let mut low = text.to_lowercase();
+    for value in values.iter().filter(|value| value.contains(' ')) {
+        low = low.replace(&value.to_lowercase(), " ");
+    }
+    let words: Vec<&str> =
+        low.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '\'')).filter(|word| !word.is_empty()).collect();
+    let far = words
+        .windows(3)
+        .find(|w| matches!(w[0], "the" | "this" | "these" | "that") && ELSEWHERE.contains(&w[1]) && THINGS.contains(&w[2]));
+    let back = words.windows(2).find(|w| matches!(w[0], "listed" | "mentioned" | "described") && w[1] == "above");
+    far.or(back).map(|words| words.join(" "))
 }
 
 /// Words right inside angle brackets (`a < b` is none), or in square brackets that speak of "your" or "the".
@@ -564,12 +588,22 @@ mod tests {
             "Convert the given CSS.",
             "Use the provided key.",
             "Look in the specified path.",
+            "Read all files listed above.",
         ] {
-            assert!(points_nowhere(bad).is_some(), "{bad}");
+            assert!(points_nowhere(bad, &[]).is_some(), "{bad}");
         }
-        for good in ["Show prices above 30.", "Which dishes were given a star?", "What does the plan specify?"] {
-            assert_eq!(points_nowhere(good), None, "{good}");
+        for good in [
+            "Show prices above 30.",
+            "Which dishes were given a star?",
+            "Is breakfast provided at the hotel?",
+            "Play it loudly, provided that nobody sleeps.",
+            "How do they breathe above three thousand metres?",
+            "Is it a forgiven code of honour?",
+            "Which ones lie above the above-average ones?",
+        ] {
+            assert_eq!(points_nowhere(good, &[]), None, "{good}");
         }
+        assert_eq!(points_nowhere("Look for \"the given data\".", &["the given data"]), None);
     }
 
     #[test]

@@ -209,6 +209,42 @@ async fn what_two_tools_of_a_server_both_take_is_one_thing() {
 }
 
 #[tokio::test]
+async fn what_two_tools_write_is_not_one_thing() {
+    let of = |names: &[&str]| {
+        let properties: serde_json::Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        json!({"type": "object", "properties": properties, "required": names})
+    };
+    let make = mcpmill_testkit::tool("1", "create_ticket", "Makes a ticket.", of(&["text"]));
+    let add = mcpmill_testkit::tool("1", "add_comment", "Adds a comment.", of(&["ticket_id", "text"]));
+    let script = |asked: &ChatRequest| {
+        let comment = text_of(asked).contains("Adds a comment");
+        Some(match asked.prompt_kind.as_str() {
+            "instruct" => json!({"requests": ["Open a ticket that says: the door squeaks."]}).to_string(),
+            "slots" if comment => json!({"text": "since Monday"}).to_string(),
+            "slots" | "call" => json!({"text": "the door squeaks"}).to_string(),
+            _ => "Then add the comment \"since Monday\" to it.".to_owned(),
+        })
+    };
+    let (done, _) = talk(vec![make, add], &of_kind(SampleKind::Chain), script).await;
+    let later: Value = serde_json::from_str(&done.rows[0].lineage.last().unwrap().text).unwrap();
+    assert_eq!(later["arguments"], json!({"text": "since Monday"}), "a comment is no ticket");
+
+    // Written whole, both calls work in one place.
+    let list = mcpmill_testkit::tool("1", "list_files", "Lists files.", of(&["project"]));
+    let read = mcpmill_testkit::tool("1", "read_file", "Reads one.", of(&["project", "file_path"]));
+    let full = GenerateSettings { profile: Profile::Full, ..of_kind(SampleKind::Chain) };
+    let reply = |second: &str| {
+        json!({"calls": {"first": {"project": "harbour"}, "second": {"project": second}},
+            "request": "Look up the files of harbour and of the mill, and show me what the first one says."})
+    };
+    let (done, _) = talk(vec![list.clone(), read.clone()], &full, said("chain", reply("mill"))).await;
+    failed_on(&done, "chain: unusable-reply", "another `project`");
+    let (done, _) = talk(vec![list, read], &full, said("chain", reply("harbour"))).await;
+    assert_eq!(done.rows.len(), 1, "{:?}", done.outcome);
+}
+
+#[tokio::test]
 async fn the_first_of_several_turns_names_the_tools_to_come() {
     let other = |name: &str| mcpmill_testkit::tool("1", name, &format!("Does {name}."), json!({"type": "object"}));
     let tools = vec![city(), other("list_alerts"), other("get_sunrise")];

@@ -139,6 +139,10 @@ async fn a_value_the_request_lacks_is_woven_in_or_put_behind_it() {
     assert_eq!(done.rows[0].instruction, "What will the weather be like tomorrow? Use Bergamo as the city.");
     assert_eq!(steps(&done.rows[0])[..2], ["instruct", "append"]);
     assert_eq!(asked.iter().filter(|kind| *kind == "weave").count(), 2, "both tries are used first");
+    for bad in ["Sure, here is the weather in Bergamo.", "Use get_forecast for Bergamo.", "Use the given data for Bergamo."] {
+        let (done, _) = make(city(), &small, vague(Some(bad))).await;
+        assert_eq!(steps(&done.rows[0])[..2], ["instruct", "append"], "{bad}");
+    }
 }
 
 #[tokio::test]
