@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use super::{
     Reading, Refused, Repair, Why,
     find::{Found, Text, ambiguous, around, is_of_language},
@@ -42,13 +44,26 @@ pub fn calls(reply: &str, offered: &[ToolSpec]) -> Result<Reading<Vec<FunctionCa
     in_prose(&text, &rest, repairs, tools)
 }
 
+/// The one call of the `offered` tools that a value is, `None` when it is something else.
+///
+/// # Errors
+/// It is several calls, or one that [`calls`] refuses.
+pub fn call(value: &Value, offered: &[ToolSpec]) -> Result<Option<Reading<FunctionCall>>, Refused> {
+    let mut repairs = BTreeSet::new();
+    let Some(mut calls) = Offered(offered).in_value(value, false, &mut repairs)? else { return Ok(None) };
+    if calls.len() > 1 {
+        return Err(ambiguous(format!("the reply makes {} calls in place of one", calls.len())));
+    }
+    Ok(calls.pop().map(|call| Reading::new(call, repairs)))
+}
+
 fn none() -> Reading<Vec<FunctionCall>> {
     Reading { value: Vec::new(), repairs: Vec::new() }
 }
 
 /// A reply that is one JSON value: calls, or an answer.
 fn whole(
-    read: &Reading<serde_json::Value>,
+    read: &Reading<Value>,
     mut repairs: BTreeSet<Repair>,
     tools: Offered<'_>,
 ) -> Result<Reading<Vec<FunctionCall>>, Refused> {

@@ -22,7 +22,7 @@ use thiserror::Error;
 use find::{Fuelled, Text};
 use parse::{Fault, Parser};
 
-pub use calls::calls;
+pub use calls::{call, calls};
 
 /// A liberty that was taken in reading a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -9,8 +9,12 @@ use crate::{edge::ToolSpec, record::FunctionCall};
 
 /// Where a call keeps its arguments.
 const ARGUMENTS: [&str; 3] = ["arguments", "parameters", "input"];
+/// Where a call says which tool it is of.
+const NAMES: [&str; 2] = ["name", "tool"];
 /// What else a call may carry.
-const BESIDE: [&str; 4] = ["name", "id", "type", "index"];
+const BESIDE: [&str; 3] = ["id", "type", "index"];
+/// What some model families put before the name of every tool.
+const NAMESPACE: &str = "functions.";
 
 /// Calls of one reply. A model that makes more is caught in a loop.
 const MOST_CALLS: usize = 128;
@@ -45,6 +49,12 @@ impl<'a> Offered<'a> {
     pub(super) fn known(self, name: &str) -> Result<&'a ToolSpec, Refused> {
         let refuse = || Refused::new(Why::NotOffered, format!("`{}` is no tool that was offered", crate::text::shown(name, 64)));
         self.get(name).ok_or_else(refuse)
+    }
+
+    /// The tool that a call names, in a namespace or not; a tool that is offered with the whole name goes first.
+    fn meant(self, name: &str) -> Result<&'a ToolSpec, Refused> {
+        let bare = name.strip_prefix(NAMESPACE).and_then(|bare| self.get(bare));
+        self.get(name).or(bare).map_or_else(|| self.known(name), Ok)
     }
 
     /// The calls that `value` is, `None` when it is something else. Inside tags (`tagged`) it can be nothing else.
@@ -94,17 +104,18 @@ impl<'a> Offered<'a> {
         tagged: bool,
         repairs: &mut BTreeSet<Repair>,
     ) -> Result<Option<FunctionCall>, Refused> {
+        let beside = |key: &str| BESIDE.contains(&key) || NAMES.contains(&key);
         let (function, told) = match fields.get("function") {
-            Some(Value::Object(function)) if fields.keys().all(|key| key == "function" || BESIDE.contains(&key.as_str())) => {
+            Some(Value::Object(function)) if fields.keys().all(|key| key == "function" || beside(key)) => {
                 repairs.insert(Repair::CallShape);
                 (function, Encoding::Text)
             }
             _ => (fields, Encoding::Object),
         };
         let sure = tagged || told == Encoding::Text;
-        let Some(name) = function.get("name").and_then(Value::as_str) else { return Ok(None) };
-        let known = |key: &String| ARGUMENTS.contains(&key.as_str()) || BESIDE.contains(&key.as_str());
-        if !function.keys().all(known) {
+        let mut names = NAMES.iter().filter_map(|key| function.get(*key));
+        let (Some(Value::String(name)), None) = (names.next(), names.next()) else { return Ok(None) };
+        if !function.keys().all(|key| ARGUMENTS.contains(&key.as_str()) || beside(key)) {
             return Ok(None);
         }
         let mut given = ARGUMENTS.iter().filter_map(|key| Some((*key, function.get(*key)?)));
@@ -125,14 +136,17 @@ impl<'a> Offered<'a> {
         if !(sure || may_be) {
             return Ok(None);
         }
-        let tool = self.known(name)?;
+        let tool = self.meant(name)?;
+        if !function.contains_key("name") || tool.name != *name {
+            repairs.insert(Repair::CallShape);
+        }
         let Reading { value, repairs: more } = arguments(written, told)
             .map_err(|refused| Refused::new(refused.why, format!("the call of `{name}`: {}", refused.detail)))?;
         if is_definition(&value, tool) {
             return Err(ambiguous(format!("the reply repeats what the tool `{name}` is, and calls nothing")));
         }
         repairs.extend(more);
-        Ok(Some(FunctionCall { name: name.to_owned(), arguments: value }))
+        Ok(Some(FunctionCall { name: tool.name.clone(), arguments: value }))
     }
 }
 

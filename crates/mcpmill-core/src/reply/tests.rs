@@ -165,6 +165,9 @@ fn calls_in_json() {
         (r#"{"name": "get_weather", "arguments": {"city": "Ghent"}}"#, r#""get_weather{'city':'Ghent'}" []"#),
         (r#"{"name": "get_weather", "parameters": {"days": 3}}"#, r#""get_weather{'days':3}" [call-shape]"#),
         (r#"{"type": "tool_use", "id": "x", "name": "list-all", "input": {}}"#, r#""list-all{}" [call-shape]"#),
+        (r#"{"tool": "get_weather", "arguments": {"days": 3}}"#, r#""get_weather{'days':3}" [call-shape]"#),
+        (r#"{"name": "functions.list-all", "arguments": {}}"#, r#""list-all{}" [call-shape]"#),
+        (r#"{"tool": "get_weather", "name": "list-all", "arguments": {}}"#, r#""" []"#),
         (r#"{"name": "get_weather", "arguments": "{\"days\": 3}"}"#, r#""get_weather{'days':3}" [double-encoding]"#),
         (r#"{"name": "get_weather", "arguments": "\"{\\\"days\\\": 3}\""}"#, r#""get_weather{'days':3}" [double-encoding]"#),
         (
@@ -208,6 +211,21 @@ fn calls_in_json() {
         ("<think>{\"name\": \"list-all\", \"arguments\": {}}</think>It is sunny.", r#""" []"#),
         ("<think>I call {\"name\": \"list-all\", \"arguments\": {}}", "Unended"),
     ]);
+}
+
+#[test]
+fn one_call_is_no_list_of_them() {
+    let told = |value: Value| {
+        let read = super::call(&value, &tools()).map_err(|refused| refused.why)?;
+        Ok(read.map(|read| (read.value.name, Value::Object(read.value.arguments), read.repairs)))
+    };
+    let weather = json!({"name": "get_weather", "arguments": "{\"days\": 3}"});
+    let read = |repair| Ok(Some(("get_weather".to_owned(), json!({"days": 3}), vec![repair])));
+    assert_eq!(told(json!([weather])), read(Repair::DoubleEncoding));
+    assert_eq!(told(json!({"tool_calls": [{"type": "function", "function": weather}]})), read(Repair::CallShape));
+    assert_eq!(told(json!([weather, weather])), Err(Why::Ambiguous));
+    assert_eq!(told(json!({"name": "functions.other", "arguments": {}})), Err(Why::NotOffered));
+    assert_eq!(told(json!({"days": 3})), Ok(None));
 }
 
 #[test]
