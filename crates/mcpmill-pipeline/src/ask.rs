@@ -1,18 +1,24 @@
 //! Asking a model by prompt file: render, ask, check, sample again.
 
+mod whole;
+
 use std::collections::BTreeSet;
 
 use mcpmill_core::{
     canonical::sha256_hex,
     edge::{ChatRequest, Finish, Format, RecordedChat},
-    record::{EvolveFailed, Message, Outcome, Repairs, Usage, Wait, count_repairs},
+    naming,
+    record::{EvolveFailed, Outcome, Repairs, Usage, Wait, count_repairs},
     reply::{self, Reading, Repair},
-    schema::Schema,
 };
 use regex::Regex;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::prompt::{Prompt, PromptFormat};
+use crate::{
+    card,
+    prompt::{Prompt, PromptFormat},
+};
+use whole::Wanted;
 
 /// Seeds of further tries lie this far apart from the first.
 const SEED_STEP: u64 = 1_000_003;
@@ -134,12 +140,8 @@ pub async fn ask<T>(
     let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..6];
     let messages = prompt.render(&question.inputs, nonce).map_err(|e| fail("prompt", e.to_string(), None))?;
     let format = wire_format(prompt, question.schema.as_ref());
-    let shape = Shape::of(&format).map_err(|why| fail("unusable-schema", why, None))?;
+    let shape = Shape::of(&format, &question.inputs).map_err(|why| fail("unusable-schema", why, None))?;
     let first_seed = seed_of(question.row);
-    let shown = match messages.last() {
-        Some(Message::User { content }) => content.as_str(),
-        _ => "",
-    };
     let mut last = (String::new(), None);
     for attempt in 0..prompt.tries {
         let request = ChatRequest {
@@ -171,7 +173,7 @@ pub async fn ask<T>(
         }
         let raw = replied.reply.content;
         let usable = if replied.reply.finish == Finish::Stop { Ok(()) } else { Err("the reply was cut off".to_owned()) };
-        let read = usable.and_then(|()| shape.read(&raw, shown));
+        let read = usable.and_then(|()| shape.read(&raw));
         match read.and_then(|read| accept(&read.value).map(|answer| (answer, read.repairs))) {
             Ok((answer, repairs)) => {
                 let all: BTreeSet<Repair> = replied.reply.repairs.iter().chain(&repairs).copied().collect();
@@ -213,27 +215,24 @@ fn kept(raw: String) -> String {
 enum Shape {
     Text,
     Line(Regex),
-    Json { checker: Schema, schema: Value, name: String },
+    Json(Wanted),
 }
 
-/// What calls of a tool have their arguments in.
-const WRAPPERS: [&str; 3] = ["arguments", "parameters", "input"];
-
 impl Shape {
-    fn of(format: &Format) -> Result<Self, String> {
+    /// For a question with these inputs: a reply may name the tools whose cards are among them.
+    fn of(format: &Format, inputs: &Value) -> Result<Self, String> {
         Ok(match format {
             Format::Text => Self::Text,
             Format::Line(line) => Self::Line(Regex::new(&format!("^(?:{line})$")).map_err(|e| e.to_string())?),
             Format::JsonSchema { schema, name } => {
-                let checker = Schema::compile(schema).map_err(|e| e.to_string())?;
-                Self::Json { checker, schema: schema.clone(), name: name.clone() }
+                let names = shown_names(inputs).into_iter().chain([name.clone()]);
+                Self::Json(Wanted::new(schema, names).map_err(|e| e.to_string())?)
             }
         })
     }
 
-    /// The reply in the form that was asked for, with the repairs it took, or what is wrong with it. `shown` is the
-    /// question as it was put.
-    fn read(&self, raw: &str, shown: &str) -> Result<Reading<String>, String> {
+    /// The reply in the form that was asked for, with the repairs it took, or what is wrong with it.
+    fn read(&self, raw: &str) -> Result<Reading<String>, String> {
         let refused = |refused: reply::Refused| refused.to_string();
         match self {
             Self::Text => reply::text(raw).map_err(refused),
@@ -241,64 +240,23 @@ impl Shape {
                 let read = reply::text(raw).map_err(refused)?;
                 if line.is_match(&read.value) { Ok(read) } else { Err("the reply is not the one line that was asked for".into()) }
             }
-            Self::Json { checker, schema, name } => {
-                let Reading { value, mut repairs } = reply::json(raw).map_err(refused)?;
-                let Value::Object(mut object) = value else { return Err("the reply is JSON but no object".into()) };
-                if let Some(inner) = unwrapped(&object, schema, |call| call == name || names(shown, call))? {
-                    object = inner;
-                    repairs.push(Repair::CallShape);
-                    repairs.sort_unstable();
-                }
-                if let Some(key) = undeclared(&object, schema) {
-                    return Err(format!("the reply has `{key}`, which the schema does not name"));
-                }
-                let value = Value::Object(object);
-                let faults = checker.faults(&value, 3);
-                if faults.is_empty() { Ok(Reading { value: value.to_string(), repairs }) } else { Err(faults.join("; ")) }
+            Self::Json(wanted) => {
+                let Reading { value, repairs } = reply::json(raw).map_err(refused)?;
+                let read = wanted.of(value)?;
+                let all: BTreeSet<Repair> = repairs.into_iter().chain(read.repairs).collect();
+                Ok(Reading { value: Value::Object(read.value).to_string(), repairs: all.into_iter().collect() })
             }
         }
     }
 }
 
-/// Whether a text has a name as a word of its own.
-fn names(text: &str, name: &str) -> bool {
-    let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
-    let alone = |at: usize| !joins(text[..at].chars().next_back()) && !joins(text[at + name.len()..].chars().next());
-    !name.is_empty() && text.match_indices(name).any(|(at, _)| alone(at))
-}
+/// Inputs that are cards.
+const CARDS: [&str; 4] = ["card", "cards", "first", "second"];
 
-/// What a whole call holds where its arguments alone were asked for: `{"name": …, "arguments": {…}}`. A schema that
-/// has such properties itself asks for no wrapper.
-fn unwrapped(
-    object: &Map<String, Value>,
-    schema: &Value,
-    is_shown: impl Fn(&str) -> bool,
-) -> Result<Option<Map<String, Value>>, String> {
-    let Some(properties) = schema["properties"].as_object() else { return Ok(None) };
-    let wrapper =
-        WRAPPERS.into_iter().find(|key| object.get(*key).is_some_and(Value::is_object) && !properties.contains_key(*key));
-    let Some(wrapper) = wrapper else { return Ok(None) };
-    let label = |key: &str| matches!(key, "name" | "id" | "type") && !properties.contains_key(key);
-    if object.keys().any(|key| key != wrapper && !label(key)) {
-        return Ok(None);
-    }
-    match object.get("name") {
-        Some(Value::String(name)) if !is_shown(name) => Err(format!("the reply calls `{name}`, which was not shown")),
-        None | Some(Value::String(_)) => Ok(object[wrapper].as_object().cloned()),
-        Some(_) => Ok(None),
-    }
-}
-
-/// A key that a schema neither names nor lets in by a rule of its own. That nothing forbids it makes it no parameter.
-fn undeclared<'a>(object: &'a Map<String, Value>, schema: &Value) -> Option<&'a str> {
-    let open = |key: &str| matches!(&schema[key], Value::Bool(true) | Value::Object(_));
-    // Where a schema is put together from parts, its checker alone can tell.
-    let parts = ["$ref", "allOf", "anyOf", "oneOf", "if"].iter().any(|key| !schema[*key].is_null());
-    let properties = schema["properties"].as_object().filter(|_| !parts)?;
-    if open("additionalProperties") || open("patternProperties") {
-        return None;
-    }
-    object.keys().map(String::as_str).find(|key| !properties.contains_key(*key))
+/// The names on the cards of a question, and what they are called in conversations.
+fn shown_names(inputs: &Value) -> BTreeSet<String> {
+    let cards = CARDS.iter().filter_map(|name| inputs[*name].as_str());
+    cards.flat_map(card::names).flat_map(|name| [naming::alias(name), name.to_owned()]).collect()
 }
 
 #[cfg(test)]
@@ -308,35 +266,28 @@ mod tests {
     use super::*;
 
     fn read(format: &Format, raw: &str) -> Result<Reading<String>, String> {
-        Shape::of(format).unwrap().read(raw, "Tool: get_forecast\nRequest: how is it?")
+        Shape::of(format, &json!({"card": "Tool: get_forecast"})).unwrap().read(raw)
     }
 
     #[test]
-    fn a_whole_call_is_unwrapped_and_what_no_schema_names_is_refused() {
+    fn the_tool_on_a_card_may_be_called_and_no_other_word_of_the_question() {
         let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
-        let format = Format::JsonSchema { name: "call".into(), schema: schema.clone() };
-        let told = |raw: &str| read(&format, raw).map(|read| (read.value, read.repairs));
-        let whole = |raw: &str| assert_eq!(told(raw), Ok((r#"{"city":"Lecco"}"#.into(), vec![Repair::CallShape])), "{raw}");
-        whole(r#"{"name": "get_forecast", "arguments": {"city": "Lecco"}}"#);
-        whole(r#"{"name": "call", "parameters": {"city": "Lecco"}}"#);
-        whole(r#"{"arguments": {"city": "Lecco"}}"#);
-        for (bad, why) in [
-            (r#"{"name": "get_fore", "arguments": {"city": "Lecco"}}"#, "`get_fore`, which was not shown"),
-            (r#"{"city": "Lecco", "days": 3}"#, "`days`, which the schema does not name"),
-            (r#"{"arguments": {"town": "Lecco"}}"#, "`town`, which"),
-            (r#"{"arguments": {"city": "Lecco"}, "city": "Bergamo"}"#, "`arguments`, which"),
-        ] {
-            assert!(told(bad).unwrap_err().contains(why), "{bad}");
+        let format = Format::JsonSchema { name: "call".into(), schema };
+        let inputs = json!({
+            "card": "Tool: nasa/apod\nPurpose: Shows a forecast.\nParameters:\n- city (string)",
+            "request": "Tool: read_note\nHow is it in Lecco?",
+        });
+        let shape = Shape::of(&format, &inputs).unwrap();
+        let whole = |name: &str| shape.read(&json!({"name": name, "arguments": {"city": "Lecco"}}).to_string());
+        for name in ["nasa/apod", &naming::alias("nasa/apod"), "call"] {
+            assert_eq!(whole(name).unwrap().repairs, [Repair::CallShape], "{name}");
         }
-        // What a schema takes itself is no wrapper, and what it lets in is no stranger.
-        let own = json!({"type": "object", "properties": {"arguments": {"type": "object"}}});
-        let own = Format::JsonSchema { name: "call".into(), schema: own };
-        assert_eq!(read(&own, r#"{"arguments": {"a": 1}}"#).unwrap().repairs, []);
-        let mut open = schema;
-        open["additionalProperties"] = json!({"type": "integer"});
-        let open = Format::JsonSchema { name: "call".into(), schema: open };
-        assert_eq!(read(&open, r#"{"city": "Lecco", "days": 3}"#).unwrap().repairs, []);
-        assert!(read(&open, r#"{"city": "Lecco", "days": "3"}"#).is_err());
+        for name in ["read_note", "forecast", "Lecco", "apod", "city"] {
+            assert!(whole(name).unwrap_err().contains(&format!("`{name}` is no tool")), "{name}");
+        }
+        let two =
+            shown_names(&json!({"cards": "Tool: a\nPurpose: x\nParameters: none\n\nTool: b\nPurpose: y\nParameters: none"}));
+        assert_eq!(two.into_iter().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]
@@ -347,7 +298,7 @@ mod tests {
         assert_eq!(told(" {\"a\": 1} "), Ok((r#"{"a":1}"#.into(), vec![])));
         assert_eq!(told("```json\n{\"a\": 1}\n```"), Ok((r#"{"a":1}"#.into(), vec![Repair::CodeFence])));
         assert_eq!(told("Sure! {'a': 1}").unwrap().1, [Repair::SurroundingProse, Repair::SingleQuotes]);
-        for bad in ["[1]", "{\"a\": \"1\"}", "{\"a\": 1} or {\"a\": 2}", "a is 1"] {
+        for bad in ["[1]", "[{\"a\": 1}]", "{\"a\": \"1\"}", "{\"a\": 1} or {\"a\": 2}", "a is 1"] {
             assert!(told(bad).is_err(), "{bad}");
         }
     }

@@ -3,6 +3,8 @@
 use mcpmill_core::{record::Tool, schema::required, text::clipped};
 use serde_json::Value;
 
+/// Begins the line with the tool's name.
+const NAME: &str = "Tool: ";
 /// Characters of a tool's description on its card.
 const PURPOSE: usize = 280;
 /// Characters of a parameter's description.
@@ -37,8 +39,13 @@ pub fn purpose(tool: &Tool, most: usize) -> String {
     clipped(&one_line(text), most)
 }
 
+/// The names on one or more cards, as they stand there. No other line of a card begins like theirs.
+pub fn names(cards: &str) -> impl Iterator<Item = &str> {
+    cards.lines().filter_map(|line| line.strip_prefix(NAME))
+}
+
 fn write(tool: &Tool, schema: &Value, needed: &[String], rest: &[String]) -> String {
-    let mut out = format!("Tool: {}\nPurpose: {}\nParameters:", word(&tool.name), purpose(tool, PURPOSE));
+    let mut out = format!("{NAME}{}\nPurpose: {}\nParameters:", word(&tool.name), purpose(tool, PURPOSE));
     if needed.is_empty() && rest.is_empty() {
         out.push_str(" none");
     }
@@ -147,6 +154,7 @@ pub(crate) mod tests {
         let property = json!({"enum": [long.clone(), {"a": long.clone()}]});
         let card = card(&tool(&long, "d", json!({"type": "object", "properties": {long.clone(): property}, "required": [long]})));
         assert_eq!(card.lines().count(), 4, "{card}");
+        assert_eq!(names(&card).collect::<Vec<_>>(), [word(&long)]);
         assert!(card.lines().all(|line| line.chars().count() < 250), "{card}");
     }
 
