@@ -7,6 +7,8 @@ mod put_off;
 mod surroundings;
 mod visits;
 
+pub use accounts::is_answered;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},

@@ -127,7 +127,7 @@ async fn answers_made_elsewhere_bring_the_rows_that_asking_brings() {
 async fn batches_go_to_the_provider_and_back() {
     let model = ScriptedEndpoint::start(Duration::ZERO).await;
     let url = model.base_url();
-    let folder = Folder::with(&["calculator"]);
+    let folder = Folder::with(&SERVERS);
     let run = ["run", "--to", "generate", "--batch=questions.jsonl"];
     let output = folder.with_model(&url, &run).output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", said(&output));
@@ -147,6 +147,7 @@ async fn batches_go_to_the_provider_and_back() {
     assert!(live.status.code() == Some(4) && said(&live).matches(&format!("handed in (`{id}`")).count() == 1, "{}", said(&live));
     let fetched = ok(&mut folder.with_model(&url, &["batch", "fetch", &id]));
     assert!(said(&fetched).contains("took in"), "{}", said(&fetched));
+    answered_already(&folder, &url, &id);
     let live = folder.with_model(&url, &stop).output().unwrap();
     assert!(live.status.code() == Some(4) && !said(&live).contains("handed in"), "{}", said(&live));
     let next = folder.with_model(&url, &run).output().unwrap();
@@ -167,10 +168,18 @@ async fn batches_go_to_the_provider_and_back() {
 fn handed_in_twice(folder: &Folder, url: &str, id: &str) {
     let submit = |args: &[&str]| folder.with_model(url, &[&["batch", "submit"], args].concat()).output().unwrap();
     fs::copy(folder.path().join("questions.jsonl"), folder.path().join("moved.jsonl")).unwrap();
-    for file in ["questions.jsonl", "./questions.jsonl", "moved.jsonl"] {
+    let lines = fs::read_to_string(folder.path().join("questions.jsonl")).unwrap();
+    let all = lines.lines().count();
+    assert!(all > 1);
+    folder.write("blank.jsonl", &format!("\n{lines}\n"));
+    folder.write("cut.jsonl", lines.lines().next().unwrap());
+    for (file, count) in
+        [("questions.jsonl", all), ("./questions.jsonl", all), ("moved.jsonl", all), ("blank.jsonl", all), ("cut.jsonl", 1)]
+    {
         let twice = submit(&[file]);
         let told = said(&twice);
         assert!(twice.status.code() == Some(2) && told.contains(&format!("as the batch `{id}`")), "{told}");
+        assert!(told.contains(&format!("questions in `{file}` that are handed in already: {count} of {count}, as")), "{told}");
         assert!(told.contains(&format!("batch status {id}")) && told.contains("--again"), "{told}");
     }
     let noted = folder.run().join("batch/submitted.jsonl");
@@ -180,6 +189,27 @@ fn handed_in_twice(folder: &Folder, url: &str, id: &str) {
     let failed = submit(&["questions.jsonl"]);
     assert!(failed.status.success(), "that batch has failed: {}", said(&failed));
     fs::write(&noted, before).unwrap();
+}
+
+/// What is answered is not handed in again, whatever the file and whatever is known of the batch, unless the user wants it.
+fn answered_already(folder: &Folder, url: &str, id: &str) {
+    let submit = |args: &[&str]| folder.with_model(url, &[&["batch", "submit"], args].concat()).output().unwrap();
+    let told = said(&submit(&["cut.jsonl"]));
+    assert!(told.contains(&format!("questions in `cut.jsonl` that are answered already: 1 of 1, as the batch `{id}`")), "{told}");
+    let noted = folder.run().join("batch/submitted.jsonl");
+    let before = fs::read_to_string(&noted).unwrap();
+    fs::remove_file(&noted).unwrap();
+    let all = fs::read_to_string(folder.path().join("questions.jsonl")).unwrap().lines().count();
+    let unknown = submit(&["blank.jsonl"]);
+    assert!(
+        unknown.status.code() == Some(2) && said(&unknown).contains(&format!("answered already: {all} of {all}\n")),
+        "{}",
+        said(&unknown)
+    );
+    assert!(submit(&["cut.jsonl", "--again"]).status.success());
+    fs::write(&noted, before).unwrap();
+    let none = submit(&["mcpmill.toml"]);
+    assert!(none.status.code() == Some(2) && said(&none).contains("no file of questions"), "{}", said(&none));
 }
 
 /// Every file of a folder, and of those in it.

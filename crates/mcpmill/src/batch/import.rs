@@ -179,6 +179,18 @@ fn unread(file: &Path, e: &io::Error) -> Failure {
     Failure::environment(format!("failed to read `{}`: {e}", file.display())).hint("`batch import` names files of answers")
 }
 
+/// The store as the run of this folder sees it.
+///
+/// # Errors
+/// The run is gone, or the store cannot be opened.
+pub fn store_of(config: &Config, run: &Path) -> Result<SqliteExchanges, Failure> {
+    let Some(info) = run_info(run).map_err(|e| Failure::from_error(Exit::Environment, &e))? else {
+        return Err(Failure::environment(format!("the run `{}` is gone", run.display())));
+    };
+    SqliteExchanges::open(&config.exchange_store, info.store_id())
+        .map_err(|e| Failure::from_error(Exit::Environment, &e).maybe_hint(e.hint()))
+}
+
 /// What an answer is worth.
 enum Judged {
     /// The reply, as the store keeps it.
@@ -335,15 +347,10 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// The store as the run of this folder sees it.
+    /// Gets the store of a run, and what came back to it, ready.
     fn open(&mut self, run: &Path) -> Result<(), Failure> {
         if !self.runs.contains_key(run) {
-            let unread = |e| Failure::from_error(Exit::Environment, &e);
-            let Some(info) = run_info(run).map_err(unread)? else {
-                return Err(Failure::environment(format!("the run `{}` is gone", run.display())));
-            };
-            let store = SqliteExchanges::open(&self.config.exchange_store, info.store_id())
-                .map_err(|e| Failure::from_error(Exit::Environment, &e).maybe_hint(e.hint()))?;
+            let store = store_of(self.config, run)?;
             let returns =
                 Returns::read(&folder(run)).map_err(|e| Failure::environment(format!("failed to read what came back: {e}")))?;
             self.runs.insert(run.to_owned(), (store, returns));

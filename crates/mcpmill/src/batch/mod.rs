@@ -14,6 +14,5 @@ mod import;
 mod sidecar;
 
 pub use desk::{Desk, PutOffs, Target};
-pub use handed_in::{Asked, Submitted, handed_in_before, submitted, submitted_batches, unanswered};
-pub use import::import;
-pub use sidecar::Index;
+pub use handed_in::{Share, submitted, submitted_batches, unanswered};
+pub use import::{import, store_of};

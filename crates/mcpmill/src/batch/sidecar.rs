@@ -10,8 +10,6 @@ use std::{
 use mcpmill_core::{canonical::sha256_hex, edge::ChatRequest, record::Usage};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::handed_in::Asked;
-
 /// Ends the name of a file of questions.
 const QUESTIONS: &str = ".requests.jsonl";
 /// Begins what is said of a question that was refused.
@@ -183,7 +181,7 @@ pub(super) fn runs_in(runs: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Which questions of which runs some keys are.
-pub struct Index {
+pub(super) struct Index {
     runs: Vec<PathBuf>,
     files: Vec<PathBuf>,
     places: HashMap<String, Vec<Place>>,
@@ -201,7 +199,7 @@ impl Index {
     ///
     /// # Errors
     /// A file cannot be read.
-    pub fn read(runs: &Path, keys: &HashSet<String>) -> io::Result<Self> {
+    pub(super) fn read(runs: &Path, keys: &HashSet<String>) -> io::Result<Self> {
         let mut index = Self { runs: runs_in(runs)?, files: Vec::new(), places: HashMap::new() };
         for run in 0..index.runs.len() {
             for path in files(&folder(&index.runs[run]))? {
@@ -218,15 +216,6 @@ impl Index {
             }
         }
         Ok(index)
-    }
-
-    /// The runs that wait for `key`, each with what it asked.
-    ///
-    /// # Errors
-    /// A file has changed since.
-    pub fn asked(&self, key: &str) -> io::Result<Vec<(PathBuf, Asked)>> {
-        let asked = |Waiting { model, file: questions, round, .. }| Asked { model, questions, round };
-        Ok(self.waiting(key)?.into_iter().map(|(run, waiting)| (run.clone(), asked(waiting))).collect())
     }
 
     /// The runs that wait for `key`, each with the question.

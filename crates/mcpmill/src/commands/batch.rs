@@ -1,24 +1,32 @@
 //! `batch`: files of questions, to hand in; answers, to take.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs::File,
-    io::{BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 
 use mcpmill_clients::chat::{BatchError, Endpoint};
 use mcpmill_store::file_hash;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 
 use crate::{
-    batch::{Asked, Index, Submitted, handed_in_before, import, submitted, submitted_batches},
+    batch::{Share, import, store_of, submitted, submitted_batches},
     cli::{Batch, Format},
+    config::Config,
     edges::endpoint_named,
     error::{Exit, Failure},
+    line::is_answered,
     prices::Prices,
     run::Setup,
 };
+
+/// Bytes of a line of questions.
+const LONGEST: u64 = 64 << 20;
+/// Names of batches that are told in full.
+const TOLD: usize = 5;
 
 /// Does what `mcpmill batch …` asks.
 ///
@@ -48,13 +56,10 @@ async fn take(setup: &Setup, files: &[PathBuf]) -> Result<(), Failure> {
 }
 
 async fn submit(setup: &Setup, file: &Path, again: bool) -> Result<(), Failure> {
-    let key = first_key(file)?;
-    let unread = |e: std::io::Error| Failure::environment(format!("failed to look for the questions: {e}"));
-    let places = Index::read(&setup.config.runs_dir, &HashSet::from([key.clone()])).and_then(|index| index.asked(&key));
-    let (hash, file_name) = (file_hash(file).map_err(unread)?, file.display().to_string());
-    let batch = |asked| Submitted { id: String::new(), file: file_name.clone(), hash: hash.clone(), asked };
-    let places: Vec<(PathBuf, Submitted)> = places.map_err(unread)?.into_iter().map(|(run, asked)| (run, batch(asked))).collect();
-    let Some((_, Submitted { asked: Asked { model, .. }, .. })) = places.first() else {
+    let keys = keys_in(file)?;
+    let shares = Share::all(&setup.config.runs_dir, &keys).map_err(|e| unread(&e))?;
+    let hash = file_hash(file).map_err(|e| unread(&e))?;
+    let Some(Share { asked, .. }) = shares.first() else {
         return Err(Failure::usage(format!(
             "no run in `{}` has asked what is in `{}`",
             setup.config.runs_dir.display(),
@@ -62,19 +67,18 @@ async fn submit(setup: &Setup, file: &Path, again: bool) -> Result<(), Failure> 
         ))
         .hint("`batch submit` names a file that `--batch` wrote"));
     };
-    let endpoint = endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, model)?;
-    for (run, batch) in places.iter().filter(|_| !again) {
-        for id in handed_in_before(run, batch).map_err(unread)? {
-            paid_once(&endpoint, &id, file).await?;
-        }
+    let endpoint = endpoint_named(&setup.config, &Prices::load(&setup.declarations)?, &asked.model)?;
+    if !again {
+        let once = Once { file, hash: &hash, shares: &shares, of: keys.len() };
+        once.check(setup, &endpoint).await?;
     }
     let id = endpoint.submit_batch(file).await.map_err(|e| provider(&e))?;
-    for (run, batch) in &places {
-        submitted(run, &Submitted { id: id.clone(), ..batch.clone() })
+    for share in &shares {
+        submitted(&share.run, &share.submitted(&id, file, &hash))
             .map_err(|e| Failure::environment(format!("the batch `{id}` is handed in, but failed to be noted: {e}")))?;
     }
     if setup.global.format == Format::Json {
-        println!("{}", json!({ "id": id, "model": model }));
+        println!("{}", json!({ "id": id, "model": asked.model }));
     } else {
         println!("{id}");
         eprintln!("handed in; `mcpmill batch status {id}` says how far it is, `mcpmill batch fetch {id}` takes the answers");
@@ -82,26 +86,100 @@ async fn submit(setup: &Setup, file: &Path, again: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Refuses what is handed in as the batch `id` already, unless that ended without answers.
-async fn paid_once(endpoint: &Endpoint, id: &str, file: &Path) -> Result<(), Failure> {
-    // One that cannot be looked at may be at work.
-    match endpoint.batch_state(id).await {
-        Ok(state) if state.ended && !state.has_answers() => Ok(()),
-        _ => Err(Failure::usage(format!("`{}` is handed in already, as the batch `{id}`", file.display()))
-            .hint(format!("`mcpmill batch status {id}` says how far it is; `--again` hands it in once more and pays twice"))),
+fn unread(e: &io::Error) -> Failure {
+    Failure::environment(format!("failed to look for the questions: {e}"))
+}
+
+/// A file of questions that is to be paid for once.
+struct Once<'a> {
+    file: &'a Path,
+    hash: &'a str,
+    shares: &'a [Share],
+    /// How many questions there are.
+    of: usize,
+}
+
+impl Once<'_> {
+    /// Refuses the file when a question of it is answered, or in a batch that did not end without answers.
+    async fn check(&self, setup: &Setup, endpoint: &Endpoint) -> Result<(), Failure> {
+        let mut batches: BTreeMap<String, HashSet<&str>> = BTreeMap::new();
+        for share in self.shares {
+            let later = share.submitted("", self.file, self.hash);
+            for (id, keys) in share.handed_in(&later).map_err(|e| unread(&e))? {
+                batches.entry(id).or_default().extend(keys);
+            }
+        }
+        let answered = self.answered(&setup.config)?;
+        if !answered.is_empty() {
+            let of = |keys: &HashSet<&str>| !answered.is_disjoint(keys);
+            let of: Vec<&str> = batches.iter().filter(|(_, keys)| of(keys)).map(|(id, _)| id.as_str()).collect();
+            return Err(self
+                .refused(answered.len(), "answered", &of)
+                .hint("the run goes on with the answers; `--again` hands the file in nevertheless and pays twice"));
+        }
+        for (id, keys) in &batches {
+            // One that cannot be looked at may be at work.
+            match endpoint.batch_state(id).await {
+                Ok(state) if state.ended && !state.has_answers() => {}
+                _ => {
+                    return Err(self.refused(keys.len(), "handed in", &[id]).hint(format!(
+                        "`mcpmill batch status {id}` says how far it is; `--again` hands the file in once more and pays twice"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, count: usize, what: &str, batches: &[&str]) -> Failure {
+        let more = if batches.len() > TOLD { ", …" } else { "" };
+        let ids: Vec<String> = batches.iter().take(TOLD).map(|id| format!("`{id}`")).collect();
+        let batches = match ids.len() {
+            0 => String::new(),
+            1 => format!(", as the batch {}", ids[0]),
+            _ => format!(", as the batches {}{more}", ids.join(", ")),
+        };
+        let (file, of) = (self.file.display(), self.of);
+        Failure::usage(format!("questions in `{file}` that are {what} already: {count} of {of}{batches}"))
+    }
+
+    /// The keys of questions for whose answers no run waits.
+    fn answered(&self, config: &Config) -> Result<HashSet<&str>, Failure> {
+        let (mut answered, mut open) = (HashSet::new(), HashSet::new());
+        for share in self.shares {
+            let store = store_of(config, &share.run)?;
+            for key in share.keys() {
+                let is_answered = is_answered(&store, config.mode, key).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+                let keys = if is_answered { &mut answered } else { &mut open };
+                keys.insert(key.as_str());
+            }
+        }
+        Ok(&answered - &open)
     }
 }
 
-/// The name of the first question of a file.
-fn first_key(file: &Path) -> Result<String, Failure> {
+/// The names of the questions of a file.
+fn keys_in(file: &Path) -> Result<HashSet<String>, Failure> {
+    #[derive(Deserialize)]
+    struct Named {
+        custom_id: String,
+    }
     let fail = |what: String| {
         Failure::usage(format!("`{}` is no file of questions: {what}", file.display())).hint("`--batch` writes them")
     };
-    let mut line = String::new();
-    let reader = File::open(file).map_err(|e| fail(e.to_string()))?;
-    BufReader::new(reader.take(64 << 20)).read_line(&mut line).map_err(|e| fail(e.to_string()))?;
-    let value: Value = serde_json::from_str(&line).map_err(|e| fail(e.to_string()))?;
-    value["custom_id"].as_str().map(str::to_owned).ok_or_else(|| fail("its first line has no `custom_id`".into()))
+    let mut reader = BufReader::new(File::open(file).map_err(|e| fail(e.to_string()))?);
+    let (mut keys, mut line) = (HashSet::new(), String::new());
+    for number in 1_u64.. {
+        line.clear();
+        if reader.by_ref().take(LONGEST).read_line(&mut line).map_err(|e| fail(e.to_string()))? == 0 {
+            break;
+        }
+        if !line.trim().is_empty() {
+            let named: Named = serde_json::from_str(&line).map_err(|e| fail(format!("line {number}: {e}")))?;
+            keys.insert(named.custom_id);
+        }
+    }
+    if keys.is_empty() { Err(fail("it has none".into())) } else { Ok(keys) }
 }
 
 /// A batch that was handed in, with its run and endpoint.

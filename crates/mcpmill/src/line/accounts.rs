@@ -65,7 +65,7 @@ pub(super) async fn recorder(
 }
 
 /// Whether the store has an answer that serves in `mode`.
-pub(super) fn is_answered(store: &dyn Exchanges, mode: Mode, key: &str) -> Result<bool, StoreError> {
+pub fn is_answered(store: &dyn Exchanges, mode: Mode, key: &str) -> Result<bool, StoreError> {
     let serves = |stored: Stored| stored.own || (mode == Mode::Reuse && stored.exchange.reply.get("refused").is_none());
     Ok(store.get(key)?.is_some_and(serves))
 }
