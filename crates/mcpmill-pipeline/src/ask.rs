@@ -108,7 +108,7 @@ impl AskFailure {
 pub struct Question<'a> {
     /// The prompt file.
     pub prompt: &'a Prompt,
-    /// The variables of its templates.
+    /// The variables of its templates. A reply may be a whole call of a tool whose card is one of them.
     pub inputs: Value,
     /// For formats `tool-schema` and for schemas bound at run time.
     pub schema: Option<Value>,
