@@ -1,4 +1,4 @@
-//! What lockstep is worth: `cargo run --release --example lockstep -- model.gguf [rounds]`.
+//! What lockstep is worth: `cargo run --release -p mcpmill-local --example lockstep -- model.gguf [rounds]`.
 //!
 //! Asks one, two, four and eight requests at a time, in turn within one process, and prints the medians over the
 //! rounds: tokens written per second when nothing else is done, and samples per hour when prompts are read and
