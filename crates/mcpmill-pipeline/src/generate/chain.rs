@@ -70,6 +70,11 @@ const TELLING: [&str; 22] = [
     "website",
 ];
 
+/// Whether a parameter takes a text to work on.
+pub(super) fn is_text(parameter: &str) -> bool {
+    matches!(&words(parameter)[..], [word] if TEXTS.contains(&word.as_str()))
+}
+
 /// What a tool brings, wants and is about.
 struct Traits<'a> {
     tool: &'a Tool,

@@ -9,7 +9,7 @@ use mcpmill_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Profile, declines,
+    Profile, chain, declines,
     evolve::text_of,
     forms,
     kinds::ENGLISH,
@@ -84,7 +84,7 @@ impl Making<'_> {
             let calls = vec![part(reply, "first"), part(reply, "second")];
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
             if let Some(name) =
-                calls[1].keys().find(|name| is_one_thing((first, next), name) && calls[0].get(*name) != calls[1].get(*name))
+                calls[1].keys().find(|name| is_one_thing((first, next), link, name) && calls[0].get(*name) != calls[1].get(*name))
             {
                 return Err(format!("the two calls have another `{name}`, though they are of one server"));
             }
@@ -109,7 +109,7 @@ impl Making<'_> {
         let (request, stated) = self.fill_slots(request).await?;
         let (request, stated) = self.evolve(request, stated).await?;
         let first_call = self.call(&request, &stated, checker).await?;
-        let shared = |name: &String| first_call.get(name).filter(|_| is_one_thing((first, next), name));
+        let shared = |name: &String| first_call.get(name).filter(|_| is_one_thing((first, next), link, name));
         let own: Vec<String> = required(&next.schema()).into_iter().filter(|name| name != link).collect();
         let mut second: Map<String, Value> = own.iter().filter_map(|n| Some((n.clone(), shared(n)?.clone()))).collect();
         let open: Vec<String> = own.into_iter().filter(|name| !second.contains_key(name)).collect();
@@ -549,27 +549,17 @@ fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
 }
 
 /// What a server works in: calls that go together name the same.
-const SCOPES: [&str; 12] = [
-    "project",
-    "repo",
-    "repository",
-    "workspace",
-    "database",
-    "db",
-    "file",
-    "filename",
-    "document",
-    "workbook",
-    "sheet",
-    "branch",
-];
+const SCOPES: [&str; 6] = ["project", "repo", "repository", "workspace", "database", "db"];
+/// Where in it things lie: what is found in a file is gone on with there, and its text may go anywhere.
+const PLACES: [&str; 7] = ["path", "file", "filename", "document", "workbook", "sheet", "branch"];
 
-/// Whether a parameter that two tools of one server both take is one thing for both: where they work, not what they
-/// write or how much of it.
-fn is_one_thing((first, next): (&Tool, &Tool), name: &str) -> bool {
+/// Whether a parameter that two tools of one server both need is one thing for both: where they work, not what they
+/// write or how much of it. The second is handed `link`.
+fn is_one_thing((first, next): (&Tool, &Tool), link: &str, name: &str) -> bool {
     let both = [first, next].into_iter().all(|tool| required(&tool.schema()).iter().any(|needed| needed == name));
-    let place = forms::words(name).iter().any(|word| SCOPES.contains(&word.as_str()) || word == "path");
-    first.server_id == next.server_id && both && place
+    let words = forms::words(name);
+    let has = |of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
+    first.server_id == next.server_id && both && (has(&SCOPES) || (has(&PLACES) && !chain::is_text(link)))
 }
 
 /// Words that point at something said before.
@@ -578,7 +568,7 @@ const POINTERS: [&str; 23] = [
     "results", "found", "each", "every", "all", "both", "most", "best",
 ];
 /// Words in `est` that are no superlatives.
-const NO_SUPERLATIVES: [&str; 8] = ["test", "request", "rest", "guest", "west", "best", "forest", "interest"];
+const NO_SUPERLATIVES: [&str; 4] = ["request", "guest", "forest", "interest"];
 
 /// Whether an English sentence points at something said before.
 fn points_back(text: &str) -> bool {

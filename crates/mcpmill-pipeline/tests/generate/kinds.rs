@@ -230,6 +230,22 @@ async fn what_two_tools_write_is_not_one_thing() {
     let later: Value = serde_json::from_str(&done.rows[0].lineage.last().unwrap().text).unwrap();
     assert_eq!(later["arguments"], json!({"text": "since Monday"}), "a comment is no ticket");
 
+    // What is read of one file is written to another.
+    let read = mcpmill_testkit::tool("1", "read_file", "Reads a file.", of(&["path"]));
+    let write = mcpmill_testkit::tool("1", "write_file", "Writes a file.", of(&["path", "content"]));
+    let script = |asked: &ChatRequest| {
+        let copy = text_of(asked).contains("Writes a file");
+        Some(match asked.prompt_kind.as_str() {
+            "instruct" => json!({"requests": ["Read me notes/plan.md, please."]}).to_string(),
+            "slots" if copy => json!({"path": "notes/copy.md"}).to_string(),
+            "slots" | "call" => json!({"path": "notes/plan.md"}).to_string(),
+            _ => "Then write all of it to notes/copy.md.".to_owned(),
+        })
+    };
+    let (done, _) = talk(vec![read, write], &of_kind(SampleKind::Chain), script).await;
+    let later: Value = serde_json::from_str(&done.rows[0].lineage.last().unwrap().text).unwrap();
+    assert_eq!(later["arguments"], json!({"path": "notes/copy.md"}));
+
     // Written whole, both calls work in one place.
     let list = mcpmill_testkit::tool("1", "list_files", "Lists files.", of(&["project"]));
     let read = mcpmill_testkit::tool("1", "read_file", "Reads one.", of(&["project", "file_path"]));
