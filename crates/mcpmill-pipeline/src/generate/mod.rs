@@ -1,6 +1,7 @@
 //! Generate: instructions and calls for known tools, as MCP-Flow makes them, and conversations of other kinds.
 
 mod chain;
+mod chained;
 mod declines;
 pub mod diversity;
 mod drift;

@@ -9,7 +9,7 @@ use mcpmill_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Profile, chain, declines,
+    Profile, declines,
     evolve::text_of,
     forms,
     kinds::ENGLISH,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Characters of a tool's purpose where it only stands beside another.
-const BESIDE: usize = 120;
+pub(super) const BESIDE: usize = 120;
 
 /// How often an answer is written that a judge does not take for one that declines.
 pub(super) const DECLINED: u32 = 2;
@@ -65,122 +65,6 @@ impl Making<'_> {
             instruction: request,
             called: tools.iter().map(|tool| tool.id.clone()).collect(),
         })
-    }
-
-    /// A request that takes one tool after another. The first call stands here; what follows needs its answer.
-    pub(super) async fn chain(&mut self) -> Result<Talk, AskFailure> {
-        let prompt = self.prompts.chain.clone();
-        let (first, Some(next), Some(link)) = (&self.seed.tool, self.seed.others.first(), self.seed.link.as_ref()) else {
-            return Err(failure("chain: plan", "a chain is planned without its second tool"));
-        };
-        let own: Vec<String> = required(&next.schema()).into_iter().filter(|name| name != link).collect();
-        let parts = [("first", needed(first)), ("second", forms::exactly(&next.schema(), &own))];
-        let inputs = json!({
-            "first": short(first), "second": short(next), "link": word(link), "at_hand": self.at_hand, "persona": self.other_persona(),
-        });
-        let names = [first.name.as_str(), next.name.as_str()];
-        let spoken = self.seed.language.as_str();
-        let accept = |reply: &Map<String, Value>| {
-            let calls = vec![part(reply, "first"), part(reply, "second")];
-            calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
-            if let Some(name) =
-                calls[1].keys().find(|name| is_one_thing((first, next), link, name) && calls[0].get(*name) != calls[1].get(*name))
-            {
-                return Err(format!("the two calls have another `{name}`, though they are of one server"));
-            }
-            let request = request_of(reply, &names, (spoken, &calls))?;
-            long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls)).map_or(Ok((calls, request)), Err)
-        };
-        let (mut calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
-        let stated = stated_by(&[first, next], &calls);
-        let request = self.stating(request, &stated).await?;
-        let (request, _) = self.evolve(request, stated).await?;
-        let (second, first_call) = (calls.pop().unwrap_or_default(), calls.pop().unwrap_or_default());
-        self.note("call", None, &Value::Object(first_call.clone()).to_string());
-        Ok(self.chained((first, first_call), (next, second), link, request))
-    }
-
-    /// The same from two halves: a request for the first tool, then a sentence that goes on with what it brings.
-    pub(super) async fn chain_in_halves(&mut self, checker: &Schema) -> Result<Talk, AskFailure> {
-        let (first, Some(next), Some(link)) = (&self.seed.tool, self.seed.others.first(), self.seed.link.as_ref()) else {
-            return Err(failure("chain: plan", "a chain is planned without its second tool"));
-        };
-        let request = self.instruct().await?;
-        let (request, stated) = self.fill_slots(request).await?;
-        let (request, stated) = self.evolve(request, stated).await?;
-        let first_call = self.call(&request, &stated, checker).await?;
-        let shared = |name: &String| first_call.get(name).filter(|_| is_one_thing((first, next), link, name));
-        let own: Vec<String> = required(&next.schema()).into_iter().filter(|name| name != link).collect();
-        let mut second: Map<String, Value> = own.iter().filter_map(|n| Some((n.clone(), shared(n)?.clone()))).collect();
-        let open: Vec<String> = own.into_iter().filter(|name| !second.contains_key(name)).collect();
-        if !open.is_empty() {
-            second.extend(self.slots(next, &request, &open).await?);
-        }
-        made_up(&second).map_or(Ok(()), |why| Err(failure("chain: unusable-reply", why)))?;
-        let then = self.then((first, next), link, &request, &values::to_state(&second, &next.schema())).await?;
-        let whole = format!("{request} {then}");
-        let all = std::slice::from_ref(&second);
-        long_unsaid(&whole, all).map_or(Ok(()), |why| Err(failure("chain: unusable-reply", why)))?;
-        Ok(self.chained((first, first_call), (next, second), link, whole))
-    }
-
-    /// The sentence that asks for the second tool. It states the values and names nothing that is not known yet.
-    async fn then(
-        &mut self,
-        (first, next): (&Tool, &Tool),
-        link: &str,
-        request: &str,
-        stated: &[values::Named],
-    ) -> Result<String, AskFailure> {
-        let lacking = values::missing(stated, request);
-        // The line of the prompt cannot hold what begins tags and queries.
-        if let Some(value) = lacking.iter().find(|value| value.text.contains(['?', '<', '>', '{', '}', '`', '\n'])) {
-            return Err(failure("then: unspoken", format!("nobody says `{}`", value.text)));
-        }
-        let prompt = self.line_of(&self.prompts.then);
-        let model = self.role(&prompt);
-        let listed: Vec<Value> = lacking.iter().map(|v| json!({"name": v.name, "text": v.text})).collect();
-        let brings = forms::words(link).join(" ");
-        let inputs = json!({"request": request, "brings": brings, "purpose": purpose(next, BESIDE), "values": listed});
-        let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: None, row: self.seed.id.as_str() };
-        let (names, spoken) = ([first.name.as_str(), next.name.as_str()], self.seed.language.clone());
-        let texts: Vec<&str> = lacking.iter().map(|v| v.text.as_str()).collect();
-        let then = ask(&model, &question, &mut self.meter, |reply| {
-            let text = spelling::spelt_out(reply.trim(), &lacking);
-            if let Some(lost) = values::missing(&lacking, &text).first() {
-                return Err(format!("the second half does not state `{}`", lost.text));
-            }
-            // Who says the first half again wants nothing new.
-            if let Some(new) = values::invented(&text, &texts) {
-                return Err(format!("the second half brings `{new}`, which was not given"));
-            }
-            if spoken == ENGLISH && !points_back(&text) {
-                return Err("the second half does not speak of what the first brings".into());
-            }
-            wrong_request(&text, &names, (&spoken, &texts)).map_or(Ok(text), Err)
-        })
-        .await?;
-        self.note("then", Some((&prompt, &model)), &format!("{request} {then}"));
-        Ok(then)
-    }
-
-    /// A chain whose parts are known.
-    fn chained(
-        &mut self,
-        (first, first_call): (&Tool, Map<String, Value>),
-        (next, second): (&Tool, Map<String, Value>),
-        link: &str,
-        request: String,
-    ) -> Talk {
-        // What the second call is known to hold, and what the first answer must bring, for whoever runs the chain.
-        let later = json!({ "tool": next.id, "from_answer": link, "arguments": second });
-        self.note("later", None, &later.to_string());
-        let call = self.made(first, first_call, 0);
-        Talk {
-            messages: vec![Message::user(request.clone()), Message::call(call)],
-            instruction: request,
-            called: vec![first.id.clone(), next.id.clone()],
-        }
     }
 
     /// The first turn of several; the others are written when it is run, with the answers in mind.
@@ -416,7 +300,7 @@ impl Making<'_> {
     }
 
     /// The same, noted in the lineage under the prompt's name.
-    async fn composed(
+    pub(super) async fn composed(
         &mut self,
         prompt: &Prompt,
         inputs: Value,
@@ -429,13 +313,13 @@ impl Making<'_> {
     }
 
     /// The request with all values in it, those it lacks woven in.
-    async fn stating(&mut self, request: String, stated: &[values::Named]) -> Result<String, AskFailure> {
+    pub(super) async fn stating(&mut self, request: String, stated: &[values::Named]) -> Result<String, AskFailure> {
         let missing = values::missing(stated, &request);
         if missing.is_empty() { Ok(request) } else { self.weave("weave", request, stated, &missing).await }
     }
 
     /// A person for another kind than the single call.
-    fn other_persona(&self) -> String {
+    pub(super) fn other_persona(&self) -> String {
         self.persona(self.seed.index + 3 * (self.seed.kind as usize))
     }
 }
@@ -490,25 +374,25 @@ fn asks(
 }
 
 /// A card with the required parameters only: values of others are not asked for.
-fn short(tool: &Tool) -> String {
+pub(super) fn short(tool: &Tool) -> String {
     card_of(tool, &required(&tool.schema()))
 }
 
 /// The schema of the required parameters.
-fn needed(tool: &Tool) -> Value {
+pub(super) fn needed(tool: &Tool) -> Value {
     let schema = tool.schema();
     forms::exactly(&schema, &required(&schema))
 }
 
 /// An object of these fields, all of them required.
-fn object_of(parts: &[(&str, Value)]) -> Value {
+pub(super) fn object_of(parts: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> = parts.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
     json!({ "type": "object", "properties": properties, "required": names, "additionalProperties": false })
 }
 
 /// One of the calls of a reply.
-fn part(reply: &Map<String, Value>, name: &str) -> Map<String, Value> {
+pub(super) fn part(reply: &Map<String, Value>, name: &str) -> Map<String, Value> {
     reply.get("calls").and_then(|calls| calls[name].as_object()).cloned().unwrap_or_default()
 }
 
@@ -516,7 +400,7 @@ fn text(reply: &Map<String, Value>, name: &str) -> String {
     reply.get(name).and_then(Value::as_str).unwrap_or_default().trim().to_owned()
 }
 
-fn request_of(
+pub(super) fn request_of(
     reply: &Map<String, Value>,
     names: &[&str],
     (language, calls): (&str, &[Map<String, Value>]),
@@ -528,7 +412,7 @@ fn request_of(
 }
 
 /// A concrete value of a request that no call holds, in words.
-fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
+pub(super) fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
     let known: Vec<String> = calls.iter().flat_map(values::texts).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     values::invented(request, &known).map(|value| format!("no call holds `{value}`, of which the request speaks"))
@@ -538,7 +422,7 @@ fn unsupported(request: &str, calls: &[Map<String, Value>]) -> Option<String> {
 const LIST_POINTS: u32 = 9;
 
 /// A text of a call that is too long to be said and makes something up, in words.
-fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
+pub(super) fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
     let long = |text: &&str| !values::is_short(text) && !values::looks_like_code(text);
     let texts = calls.iter().flat_map(values::texts);
     let texts: Vec<String> = texts.collect();
@@ -548,37 +432,8 @@ fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
     made.next().map(|value| format!("a call holds `{value}`, which nobody said"))
 }
 
-/// What a server works in: calls that go together name the same.
-const SCOPES: [&str; 6] = ["project", "repo", "repository", "workspace", "database", "db"];
-/// Where in it things lie: what is found in a file is gone on with there, and its text may go anywhere.
-const PLACES: [&str; 7] = ["path", "file", "filename", "document", "workbook", "sheet", "branch"];
-
-/// Whether a parameter that two tools of one server both need is one thing for both: where they work, not what they
-/// write or how much of it. The second is handed `link`.
-fn is_one_thing((first, next): (&Tool, &Tool), link: &str, name: &str) -> bool {
-    let both = [first, next].into_iter().all(|tool| required(&tool.schema()).iter().any(|needed| needed == name));
-    let words = forms::words(name);
-    let has = |of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
-    first.server_id == next.server_id && both && (has(&SCOPES) || (has(&PLACES) && !chain::is_text(link)))
-}
-
-/// Words that point at something said before.
-const POINTERS: [&str; 23] = [
-    "it", "its", "that", "this", "them", "their", "those", "these", "they", "first", "second", "last", "top", "ones", "result",
-    "results", "found", "each", "every", "all", "both", "most", "best",
-];
-/// Words in `est` that are no superlatives.
-const NO_SUPERLATIVES: [&str; 4] = ["request", "guest", "forest", "interest"];
-
-/// Whether an English sentence points at something said before.
-fn points_back(text: &str) -> bool {
-    let low = text.to_lowercase().replace("it is ", "").replace("it will ", "").replace("it was ", "");
-    let superlative = |word: &str| word.len() > 4 && word.ends_with("est") && !NO_SUPERLATIVES.contains(&word);
-    low.split(|c: char| !c.is_alphanumeric()).any(|word| POINTERS.contains(&word) || superlative(word))
-}
-
 /// The placeholder among values, in words; also a text that is empty.
-fn made_up(call: &Map<String, Value>) -> Option<String> {
+pub(super) fn made_up(call: &Map<String, Value>) -> Option<String> {
     if call.values().any(|value| value.as_str().is_some_and(|text| text.trim().is_empty())) {
         return Some("a value is empty".into());
     }
@@ -586,7 +441,7 @@ fn made_up(call: &Map<String, Value>) -> Option<String> {
 }
 
 /// What a request must state so that all calls follow from it.
-fn stated_by(tools: &[&Tool], calls: &[Map<String, Value>]) -> Vec<values::Named> {
+pub(super) fn stated_by(tools: &[&Tool], calls: &[Map<String, Value>]) -> Vec<values::Named> {
     let mut stated: Vec<values::Named> = Vec::new();
     for value in tools.iter().zip(calls).flat_map(|(tool, call)| values::to_state(call, &tool.schema())) {
         if !stated.contains(&value) {
@@ -607,16 +462,6 @@ fn names_what(question: &str, name: &str, property: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_second_half_points_back_by_more_than_one_word() {
-        for good in ["Then rate the cheapest song with 4.", "Then open the most recent page.", "Then send that to Ada."] {
-            assert!(points_back(good), "{good}");
-        }
-        for bad in ["Then tell me how it is in Rome tomorrow.", "Then book a table for one.", "Then run the test."] {
-            assert!(!points_back(bad), "{bad}");
-        }
-    }
 
     #[test]
     fn a_long_text_may_count_its_points() {
