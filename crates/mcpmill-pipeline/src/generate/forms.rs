@@ -10,7 +10,7 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::values::{Named, names_code};
+use super::{code::names_code, values::Named};
 use crate::card::property_names;
 
 /// Required parameters of a tool whose values are thought up before the request is: more is no plain request.

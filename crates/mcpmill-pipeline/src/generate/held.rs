@@ -4,7 +4,7 @@ use mcpmill_core::schema::required;
 use serde_json::{Map, Value};
 
 use super::{
-    forms,
+    code, forms,
     values::{self, Named, invented, placeholder, states},
 };
 use crate::card::word;
@@ -84,7 +84,7 @@ impl Held<'_> {
         if text.trim().is_empty() {
             return Some(text.to_owned());
         }
-        if values::is_expression(name, text) || states(self.request, text) {
+        if code::is_expression(name, text) || states(self.request, text) {
             return None;
         }
         if values::is_short(text) {

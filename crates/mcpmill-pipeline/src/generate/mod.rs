@@ -2,6 +2,7 @@
 
 mod chain;
 mod chained;
+mod code;
 mod declines;
 pub mod diversity;
 mod drift;
@@ -20,6 +21,7 @@ mod turns;
 pub(crate) mod values;
 
 pub use chain::{Chains, Link};
+pub(crate) use code::is_expression;
 pub(crate) use forms::words;
 pub(crate) use kinds::name as language_name;
 pub use kinds::{Kinds, Languages, Profile};
@@ -41,11 +43,6 @@ use crate::models::Models;
 /// Required parameters of which a wrong value can be told from a right one: they name a thing, or have a format.
 pub(crate) fn handles(schema: &Value) -> Vec<String> {
     forms::breakable(schema)
-}
-
-/// Values that people do not spell out: they say what they want, not the SQL for it.
-pub(crate) fn is_expression(name: &str, value: &str) -> bool {
-    values::is_expression(name, value)
 }
 
 /// What generate makes.

@@ -11,7 +11,7 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{GeneratePrompts, GenerateSettings, Profile, Seed, forms, held::Held, kinds, language, spelling, values};
+use super::{GeneratePrompts, GenerateSettings, Profile, Seed, code, forms, held::Held, kinds, language, spelling, values};
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
     card::{card, card_of},
@@ -375,7 +375,7 @@ pub(super) fn wrong_request(text: &str, tools: &[&str], (language, values): (&st
     if let Some(word) = values::placeholder(text) {
         return Some(format!("a request holds the placeholder `{word}`"));
     }
-    if tools.iter().any(|tool| values::is_code_name(tool) && values::states(text, tool)) {
+    if tools.iter().any(|tool| code::is_code_name(tool) && values::states(text, tool)) {
         return Some("a request names the tool".into());
     }
     if !values::is_ended(text) {

@@ -9,7 +9,7 @@ use mcpmill_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Profile, declines,
+    Profile, code, declines,
     evolve::text_of,
     forms,
     kinds::ENGLISH,
@@ -153,7 +153,7 @@ impl Making<'_> {
             if let Some(fault) = declines::fault(&text).filter(|_| spoken == ENGLISH) {
                 return Err(fault);
             }
-            if values::is_code_name(name) && values::states(&text, name) {
+            if code::is_code_name(name) && values::states(&text, name) {
                 return Err("the answer names the tool that is not there".into());
             }
             match values::invented(&text, &[request]) {
@@ -361,7 +361,7 @@ fn asks(
         return Err("the question asks nothing".into());
     }
     // A person is asked in words, not by the name that code has for it.
-    if values::is_code_name(left_out) && values::states(question, left_out) {
+    if code::is_code_name(left_out) && values::states(question, left_out) {
         return Err(format!("the question holds the name `{left_out}`"));
     }
     for text in [question, answer] {
@@ -423,7 +423,7 @@ const LIST_POINTS: u32 = 9;
 
 /// A text of a call that is too long to be said and makes something up, in words.
 pub(super) fn long_unsaid(said: &str, calls: &[Map<String, Value>]) -> Option<String> {
-    let long = |text: &&str| !values::is_short(text) && !values::looks_like_code(text);
+    let long = |text: &&str| !values::is_short(text) && !code::looks_like_code(text);
     let texts = calls.iter().flat_map(values::texts);
     let texts: Vec<String> = texts.collect();
     let points: Vec<String> = (1..=LIST_POINTS).map(|n| n.to_string()).collect();
