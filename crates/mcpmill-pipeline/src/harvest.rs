@@ -177,8 +177,7 @@ pub(crate) fn world_of(
     }
     for name in &server.world {
         let seed = worlds.get(name).ok_or_else(|| name.clone())?;
-        all.files.extend(seed.files.clone());
-        all.setup.extend(seed.setup.clone());
+        all.take(seed);
         all.at_hand.extend(seed.at_hand.clone());
     }
     Ok(all)

@@ -6,7 +6,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use mcpmill_core::{
     drive::{Context, Done, Pace},
-    edge::{ChatModel, ChatRequest, Exchange, ExchangeKind, Mode, RecordedChat, Recorder, ToolError, ToolErrorKind},
+    edge::{
+        ChatModel, ChatRequest, Exchange, ExchangeKind, Mode, OpeningCall, RecordedChat, Recorder, ToolError, ToolErrorKind,
+        WorldSpec,
+    },
     id::ServerId,
     record::{
         Ended, FunctionCall, Launch, Message, OutcomeKind, Revision, Sample, SampleKind, ServerRecord, Tool, ToolCall,
@@ -151,7 +154,8 @@ impl Bench {
         let named = |name: &str| {
             let id = ServerId(format!("srv_{name}"));
             let launch = Launch::Stdio { command: "npx".into(), args: vec![name.into()] };
-            (id.clone(), ServerRecord { id, ..mcpmill_testkit::server(name, launch) })
+            let world = self.settings.worlds.keys().cloned().collect();
+            (id.clone(), ServerRecord { id, world, ..mcpmill_testkit::server(name, launch) })
         };
         let servers = Servers {
             by_id: ["notes", "mail"].map(named).into(),
@@ -247,6 +251,36 @@ async fn a_single_call_asks_what_it_always_asked() {
     assert_eq!((kept.len(), &kept[0].request), (1, &question));
     assert_eq!(bench.servers.log(), ["+notes", "notes read_note", "-notes"]);
     assert!(bench.model.asked().is_empty());
+}
+
+#[tokio::test]
+async fn calls_that_a_world_begins_with_come_first_and_are_no_part_of_the_conversation() {
+    let opened = |id: &str| {
+        let opening = OpeningCall { tool: "delete_note".into(), arguments: note_id(id).as_object().unwrap().clone() };
+        let mut bench = Bench::new(able);
+        bench.settings.worlds =
+            Arc::new([("shelf".to_owned(), WorldSpec { opening: vec![opening], ..WorldSpec::default() })].into());
+        bench
+    };
+    let single = |id| {
+        sample(
+            SampleKind::Single,
+            "Show me a note.",
+            vec![Message::call(call("call_a", "read_note", &note_id(id)))],
+            &["read_note"],
+        )
+    };
+    let bench = opened("n-17");
+    let row = bench.row(single("n-17")).await;
+    assert_eq!(bench.servers.log(), ["+notes", "notes delete_note", "notes read_note", "-notes"]);
+    assert_eq!(shape(&row), ["user", "read_note", "="]);
+    assert!(row.result.unwrap().contains("there is no note `n-17`"), "it was deleted at the start");
+    let kept = bench.store.kept();
+    assert_eq!((kept.len(), &kept[0].request["world"]["opening"][0]["tool"]), (1, &json!("delete_note")));
+
+    let refused = opened("n-99").run(single("n-17")).await;
+    assert_eq!(refused.outcome.outcome, OutcomeKind::Failed, "a server that cannot be got to run says nothing of the sample");
+    assert!(refused.outcome.cause.unwrap().contains("opening call `delete_note`"));
 }
 
 #[tokio::test]

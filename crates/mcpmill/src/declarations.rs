@@ -9,6 +9,7 @@ use std::{
 use include_dir::{Dir, include_dir};
 use mcpmill_core::{canonical::sha256_hex, edge::WorldSpec};
 use mcpmill_pipeline::{discover, export::Dataset, prompt::Prompt};
+use serde::Deserialize;
 
 use crate::{error::Failure, fixtures::Fixture};
 
@@ -157,24 +158,55 @@ impl Declarations {
         Ok((dataset, part("card.md")?))
     }
 
-    /// World seeds by name.
+    /// World seeds by name, those made of others with all that these hold.
     ///
     /// # Errors
-    /// A seed cannot be read.
+    /// A seed cannot be read, or is made of one that is not there or is itself made of others.
     pub fn worlds(&self) -> Result<BTreeMap<String, WorldSpec>, Failure> {
-        let mut worlds = BTreeMap::new();
+        let mut seeds = BTreeMap::new();
         for name in self.ids("marketplaces/worlds", ".toml") {
             let text = self.text(&format!("marketplaces/worlds/{name}.toml")).unwrap_or_default();
-            let world: WorldSpec = toml::from_str(text)
+            let seed: Seed = toml::from_str(text)
                 .map_err(|e| Failure::usage(format!("failed to read `marketplaces/worlds/{name}.toml`: {}", e.message())))?;
-            worlds.insert(name, world);
+            seeds.insert(name, seed);
         }
-        Ok(worlds)
+        seeds.iter().map(|(name, seed)| Ok((name.clone(), seed.whole(name, &seeds)?))).collect()
     }
 
     fn missing(&self, what: &str, id: &str, folder: &str, ending: &str) -> Failure {
         let known = self.ids(folder, ending).join(", ");
         Failure::usage(format!("there is no {what} `{id}`")).hint(format!("{folder}/ has: {known}"))
+    }
+}
+
+/// A world seed as its file has it.
+#[derive(Deserialize)]
+struct Seed {
+    /// Seeds whose files, commands and calls it takes; what a person would know of it stands in its own words.
+    #[serde(default)]
+    from: Vec<String>,
+    #[serde(flatten)]
+    own: WorldSpec,
+}
+
+impl Seed {
+    fn whole(&self, name: &str, seeds: &BTreeMap<String, Self>) -> Result<WorldSpec, Failure> {
+        let mut world = WorldSpec { at_hand: self.own.at_hand.clone(), ..WorldSpec::default() };
+        for part in &self.from {
+            let wrong = |what: &str| {
+                let known: Vec<&str> =
+                    seeds.iter().filter(|(_, seed)| seed.from.is_empty()).map(|(name, _)| name.as_str()).collect();
+                Failure::usage(format!("failed to read `marketplaces/worlds/{name}.toml`: `from` names `{part}`, which {what}"))
+                    .hint(format!("it may name {}", known.join(", ")))
+            };
+            let part = seeds.get(part).ok_or_else(|| wrong("is not there"))?;
+            if !part.from.is_empty() {
+                return Err(wrong("is made of others itself"));
+            }
+            world.take(&part.own);
+        }
+        world.take(&self.own);
+        Ok(world)
     }
 }
 
@@ -251,6 +283,30 @@ mod tests {
         assert!(Declarations::load(dir.path()).unwrap().from_folder.is_empty());
         assert!(Declarations::write_out(dir.path()).unwrap().is_empty(), "nothing is written over");
         assert!(!dir.path().join("marketplaces/fixtures").exists(), "pages of tests are no declarations");
+    }
+
+    #[test]
+    fn a_seed_made_of_others_holds_what_they_hold_and_speaks_for_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let worlds = dir.path().join("marketplaces/worlds");
+        std::fs::create_dir_all(&worlds).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(worlds.join(name).with_extension("toml"), text).unwrap();
+        write("pens", "at_hand = ['/home/user/work/pens.txt']\nsetup = [['true']]\n[files]\n'pens.txt' = 'blue'");
+        write("desk", "from = ['pens']\nat_hand = ['a desk']\nopening = [{ tool = 'sit', arguments = { at = 'desk' } }]");
+        let seeds = Declarations::load(dir.path()).unwrap().worlds().unwrap();
+        let desk = &seeds["desk"];
+        assert_eq!(
+            (desk.files["pens.txt"].as_str(), desk.setup.len(), &desk.at_hand[..]),
+            ("blue", 1, &["a desk".to_owned()][..])
+        );
+        assert_eq!((desk.opening[0].tool.as_str(), &desk.opening[0].arguments["at"]), ("sit", &serde_json::json!("desk")));
+        assert_eq!(seeds["pens"].opening, []);
+
+        for (from, want) in [("ink", "`ink`, which is not there"), ("desk", "`desk`, which is made of others itself")] {
+            write("room", &format!("from = ['{from}']"));
+            let failure = Declarations::load(dir.path()).unwrap().worlds().unwrap_err();
+            assert!(failure.to_string().contains(want) && failure.hint.unwrap().contains("pens"), "{want}");
+        }
     }
 
     #[test]

@@ -40,14 +40,31 @@ impl Network {
     }
 }
 
-/// What a server is given of the world: the files its disposable folder starts with, and the network.
+/// A call made at the start of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpeningCall {
+    /// The tool, by the server's own name for it.
+    pub tool: String,
+    /// What it is called with.
+    #[serde(default)]
+    pub arguments: Map<String, Value>,
+}
+
+/// What a server is given of the world: the files its disposable folder starts with, calls made at its start, and the
+/// network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorldSpec {
     /// Relative path to content.
+    #[serde(default)]
     pub files: BTreeMap<String, String>,
     /// Commands run once over the files, in the cage, before the server starts (`git init`, …).
     #[serde(default)]
     pub setup: Vec<Vec<String>>,
+    /// Calls made as soon as the server runs, before those of a conversation: what a person sets up first (a project is
+    /// opened, a folder chosen).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub opening: Vec<OpeningCall>,
     /// What a person would know of it, for prompts (`a table \`orders\` in shop.db`).
     #[serde(default)]
     pub at_hand: Vec<String>,
@@ -58,6 +75,15 @@ pub struct WorldSpec {
     /// what it is asked.
     #[serde(skip)]
     pub writable_package: bool,
+}
+
+impl WorldSpec {
+    /// Puts the files, commands and calls of another one behind its own.
+    pub fn take(&mut self, other: &Self) {
+        self.files.extend(other.files.clone());
+        self.setup.extend(other.setup.clone());
+        self.opening.extend(other.opening.clone());
+    }
 }
 
 /// A server that could not be connected to.

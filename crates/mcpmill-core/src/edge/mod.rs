@@ -16,7 +16,9 @@ pub use chat::{
 pub use embed::{EmbedError, Embedder, RecordedEmbedder, cosine};
 pub use exchange::{Exchange, ExchangeError, ExchangeKind, Exchanges, Mode, Paid, Recorded, Recorder, StoreError, Stored};
 pub use fetch::{Fetch, FetchError, FetchErrorKind, FetchRequest, KeyHeader, Page};
-pub use mcp::{ConnectError, Connector, Network, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner, WorldSpec};
+pub use mcp::{
+    ConnectError, Connector, Network, OpeningCall, ServerInfo, ToolError, ToolErrorKind, ToolPage, ToolRunner, WorldSpec,
+};
 pub use process::{Bind, Confined, Limits, Process, ProcessEnd, ProcessError, ProcessOutput};
 pub use toll::{Free, NotSent, Toll};
 

@@ -6,14 +6,14 @@
 //! be had again and the whole conversation begins anew, under keys of its own.
 
 use mcpmill_core::{
-    edge::{ConnectError, Connector, ExchangeError, ExchangeKind, Recorder, ToolError, ToolRunner, WorldSpec},
-    record::{ServerRecord, ToolResult},
+    edge::{ConnectError, Connector, ExchangeError, ExchangeKind, OpeningCall, Recorder, ToolError, ToolRunner, WorldSpec},
+    record::{HarvestOutcome, ServerRecord, ToolResult},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::harvest::given;
+use crate::{filter::failing, harvest::given};
 
 /// What came of a call: the recorded exchange.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -132,12 +132,36 @@ impl<'a> Place<'a> {
             Some(runner) => runner,
             None => match connector.connect(self.server, &self.world).await {
                 Err(error) => return Ok(serde_json::to_value(Called::NotConnected(error))?),
-                Ok(runner) => self.brought_up(runner).await?,
+                Ok(runner) => match self.opened(runner.as_ref()).await {
+                    Ok(()) => self.brought_up(runner).await?,
+                    Err(error) => {
+                        runner.close().await;
+                        return Ok(serde_json::to_value(Called::NotConnected(error))?);
+                    }
+                },
             },
         };
         let called = ask(runner.as_ref(), tool, arguments).await;
         self.runner = Some(runner);
         called
+    }
+
+    /// Makes the calls that the world begins with. They are no part of the conversation, so a server that refuses one
+    /// was not got to run.
+    async fn opened(&self, runner: &dyn ToolRunner) -> Result<(), ConnectError> {
+        for OpeningCall { tool, arguments } in &self.world.opening {
+            let called = runner.call_tool(tool, arguments).await;
+            let failed = called.map_or_else(|error| Some(error.to_string()), |result| failing(&result));
+            if let Some(why) = failed {
+                return Err(ConnectError {
+                    server: self.server.name.clone(),
+                    outcome: HarvestOutcome::LaunchFailed,
+                    detail: format!("the opening call `{tool}` of its world failed: {why}"),
+                    stderr: None,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Repeats what was done before in a new world; ends the server where it answers otherwise.
