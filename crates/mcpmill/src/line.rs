@@ -10,7 +10,7 @@ mod visits;
 pub use accounts::is_answered;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -23,8 +23,8 @@ use mcpmill_core::{
     drive::{Context, Pace, Sink, StageError},
     edge::{Exchanges, Mode, Network, RecordedEmbedder, Recorder, WorldSpec},
     event::{Event, Events, Summary},
-    id::ServerId,
-    record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, ServerRecord, Tool, Trajectory, Twin, Verdict},
+    id::{ServerId, ToolId},
+    record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, SampleKind, ServerRecord, Tool, Trajectory, Twin, Verdict},
     template::fill,
     toolbox::Toolbox,
 };
@@ -34,6 +34,8 @@ use mcpmill_pipeline::{
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
     models::{Models, Role},
+    policy::Policy,
+    rollout::needs_answers,
 };
 use mcpmill_store::{
     artifact::{Artifact, Table},
@@ -57,7 +59,7 @@ use crate::{
 };
 
 /// Raised when a stage's rows would come out otherwise for the same input: part of its fingerprint.
-const STAGE_VERSION: u32 = 4;
+const STAGE_VERSION: u32 = 5;
 
 /// The exchange store of a run: the SQLite file, or in replay a file that `cache export` wrote.
 fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {
@@ -244,12 +246,16 @@ impl Line {
             languages,
             evolve_depth: if section.evolve { section.evolve_depth } else { 0 },
             pace: Pace { concurrency: self.at_once(section.concurrency, &roles)?, max_failure_rate: section.max_failure_rate },
+            refused: Arc::new(refused(&tools, &servers, &self.call_policy()?)),
             at_hand: Arc::new(at_hand(&servers, &self.declarations.worlds()?)),
         };
         let mut knobs = json!({
             "samples": settings.samples, "per_tool": settings.per_tool, "per_call": settings.per_call, "profile": settings.profile,
             "evolve_depth": settings.evolve_depth, "kinds": settings.kinds, "languages": settings.languages, "models": self.model_names(&roles)?,
         });
+        if SampleKind::ALL.into_iter().any(|kind| needs_answers(kind) && settings.kinds.share(kind) > 0.0) {
+            knobs["refuse"] = json!(self.config.rollout.refuse);
+        }
         let files: Vec<String> = prompts.all().iter().map(|p| format!("prompts/{}.md", p.id)).collect();
         let mut files: Vec<&str> = files.iter().map(String::as_str).collect();
         files.push("marketplaces/worlds/");
@@ -556,6 +562,13 @@ pub fn read_input<T: Table>(run: &Path, stage: Stage) -> Result<Vec<T>, Failure>
 /// One is missing or cannot be used.
 pub fn generate_prompts(declarations: &Declarations) -> Result<GeneratePrompts, Failure> {
     GeneratePrompts::read(|id| declarations.prompt(id))
+}
+
+/// The tools whose calls the policy refuses.
+fn refused(tools: &[Tool], servers: &[ServerRecord], policy: &Policy) -> HashSet<ToolId> {
+    let names: HashMap<&ServerId, &str> = servers.iter().map(|server| (&server.id, server.name.as_str())).collect();
+    let allowed = |tool: &Tool| policy.decide(names.get(&tool.server_id).copied().unwrap_or_default(), &tool.name).allowed;
+    tools.iter().filter(|tool| !allowed(tool)).map(|tool| tool.id.clone()).collect()
 }
 
 /// What a person would know of each server's world, as one line.

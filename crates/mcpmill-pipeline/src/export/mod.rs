@@ -27,7 +27,7 @@ use mcpmill_core::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::rollout::is_written_live;
+use crate::rollout::needs_answers;
 
 /// What the rows of an export are put together from.
 pub struct Sources {
@@ -123,7 +123,7 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
     };
     // Without the error between them, two calls make no conversation; of what is written while it is run, only the
     // beginning is there.
-    if (sample.kind == SampleKind::Recover || is_written_live(sample.kind)) && live != "ok" {
+    if needs_answers(sample.kind) && live != "ok" {
         return Err(format!("live: {live}"));
     }
     if dataset.live.iter().any(|l| l == live) { Ok(live) } else { Err(format!("live: {live}")) }

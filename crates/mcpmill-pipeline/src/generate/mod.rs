@@ -28,12 +28,15 @@ pub use kinds::{Kinds, Languages, Profile};
 pub use plan::{Plan, Planned, Seed, Wanted, plan};
 pub use prompts::GeneratePrompts;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use mcpmill_core::{
     drive::{Context, Done, Pace, Sink, StageError, drive},
     event::Summary,
-    id::ServerId,
+    id::{ServerId, ToolId},
     record::{Outcome, Sample, Tool},
 };
 use serde_json::Value;
@@ -64,8 +67,18 @@ pub struct GenerateSettings {
     pub evolve_depth: usize,
     /// How much at once, and when to give up.
     pub pace: Pace,
+    /// Tools that rollout never calls.
+    pub refused: Arc<HashSet<ToolId>>,
     /// What a person would know of each server's world.
     pub at_hand: Arc<HashMap<ServerId, String>>,
+}
+
+impl GenerateSettings {
+    /// What is to be planned.
+    pub fn wanted(&self) -> Wanted<'_> {
+        let Self { samples, per_tool, kinds, languages, refused, .. } = self;
+        Wanted { samples: *samples, per_tool: *per_tool, kinds, languages, refused }
+    }
 }
 
 /// Makes the planned samples.
@@ -83,8 +96,7 @@ pub async fn generate(
     if tools.is_empty() {
         return Err(StageError::Empty { stage: cx.stage.clone(), detail: "there are no tools".into() });
     }
-    let GenerateSettings { samples, per_tool, kinds, languages, .. } = settings;
-    let planned = plan(tools, &Wanted { samples: *samples, per_tool: *per_tool, kinds, languages });
+    let planned = plan(tools, &settings.wanted());
     planned.notes.into_iter().for_each(|note| cx.events.note(format!("{}: {note}", cx.stage)));
     drive(planned.rows, settings.pace, cx, out, |row| async move {
         match row {

@@ -71,6 +71,8 @@ pub struct Wanted<'a> {
     pub kinds: &'a Kinds,
     /// Shares of the languages.
     pub languages: &'a Languages,
+    /// Tools that are never called: they carry no kind that is made of their answers.
+    pub refused: &'a HashSet<ToolId>,
 }
 
 /// Rows, and what could not be planned as it was asked for.
@@ -101,7 +103,7 @@ pub fn plan(tools: Vec<Tool>, wanted: &Wanted<'_>) -> Plan {
     let mut counts = wanted.kinds.allot(wanted.samples);
     let mut notes = Vec::new();
     let mut seeds = Vec::new();
-    let carriers = Carriers::new(&distinct);
+    let carriers = Carriers::new(&distinct, wanted.refused);
     for kind in SampleKind::ALL.into_iter().filter(|kind| *kind != SampleKind::Single) {
         let asked = counts.get(&kind).copied().unwrap_or_default();
         let found = carriers.seeds(kind, asked, wanted.per_tool.max(1));
@@ -147,6 +149,7 @@ struct Carriers<'a> {
     by_id: HashMap<&'a ToolId, &'a Tool>,
     by_server: HashMap<&'a ServerId, Vec<&'a Tool>>,
     chains: Chains<'a>,
+    refused: &'a HashSet<ToolId>,
 }
 
 /// One tool follows in one of so many chains at most, and in two where that is fewer: what fits everything would be in
@@ -185,11 +188,17 @@ impl<'a> Seconds<'a> {
 const MORE_TURNS: usize = 3;
 
 impl<'a> Carriers<'a> {
-    fn new(tools: &'a [Tool]) -> Self {
+    fn new(tools: &'a [Tool], refused: &'a HashSet<ToolId>) -> Self {
         let mut by_server: HashMap<&ServerId, Vec<&Tool>> = HashMap::new();
         tools.iter().for_each(|tool| by_server.entry(&tool.server_id).or_default().push(tool));
         let by_id = tools.iter().map(|tool| (&tool.id, tool)).collect();
-        Self { tools, by_id, by_server, chains: Chains::new(&tools.iter().collect::<Vec<_>>()) }
+        let called: Vec<&Tool> = tools.iter().filter(|tool| !refused.contains(&tool.id)).collect();
+        Self { tools, by_id, by_server, chains: Chains::new(&called), refused }
+    }
+
+    /// Whether calls of a tool are made, so that there are answers to go on with.
+    fn is_called(&self, tool: &Tool) -> bool {
+        !self.refused.contains(&tool.id)
     }
 
     /// Single calls: all samples of a tool in a row, so that one question brings several requests.
@@ -233,7 +242,10 @@ impl<'a> Carriers<'a> {
         let mut seeds = Vec::new();
         let mut seconds = Seconds { most: samples.div_ceil(ONE_IN).max(2), ..Seconds::default() };
         let firsts = if samples > 0 { in_turn(self.tools, SampleKind::Chain.as_str()) } else { Vec::new() };
-        let links = firsts.into_iter().filter(|tool| forms::is_plain(tool)).map(|tool| (tool, self.followers(tool), 0));
+        let links = firsts
+            .into_iter()
+            .filter(|tool| forms::is_plain(tool) && self.is_called(tool))
+            .map(|tool| (tool, self.followers(tool), 0));
         let mut links: Vec<(&Tool, Vec<Follower<'a>>, usize)> = links.filter(|(_, followers, _)| !followers.is_empty()).collect();
         for least in [SURE, 0.0] {
             for _ in 0..per_tool {
@@ -281,6 +293,7 @@ impl<'a> Carriers<'a> {
             }
             // Two tools carry it together.
             SampleKind::Chain => None,
+            SampleKind::MultiTurn | SampleKind::Recover if !self.is_called(tool) => None,
             SampleKind::MultiTurn => {
                 let others = self.later(tool, &seed.id);
                 (!others.is_empty()).then_some(Seed { others, ..seed })
@@ -305,6 +318,7 @@ impl<'a> Carriers<'a> {
     fn later(&self, tool: &Tool, id: &SampleId) -> Vec<Tool> {
         let follows: BTreeSet<ToolId> = self.chains.after(tool).into_iter().map(|link| link.tool).collect();
         let mut others = self.neighbours(tool);
+        others.retain(|other| self.is_called(other));
         others.sort_by_cached_key(|other| (!follows.contains(&other.id), content_hash(&("later", id, &other.id))));
         let more = 1 + usize::from(content_hash(&(id, "turns")).as_bytes()[0]) % MORE_TURNS;
         others.into_iter().take(more).cloned().collect()
@@ -360,7 +374,7 @@ mod tests {
     }
 
     fn mixed(tools: Vec<Tool>, samples: usize, per_tool: usize, kinds: &Kinds) -> Plan {
-        plan(tools, &Wanted { samples, per_tool, kinds, languages: &Languages::english() })
+        plan(tools, &Wanted { samples, per_tool, kinds, languages: &Languages::english(), refused: &HashSet::new() })
     }
 
     fn seeds(rows: &[Planned]) -> Vec<&Seed> {
@@ -517,10 +531,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_never_called_is_in_no_kind_that_is_made_of_its_answers() {
+        let tools = rich(3);
+        let refused: HashSet<ToolId> =
+            tools.iter().filter(|tool| tool.name.contains("drop")).map(|tool| tool.id.clone()).collect();
+        for kind in [SampleKind::Chain, SampleKind::MultiTurn, SampleKind::Recover] {
+            let kinds = Kinds::only(kind);
+            let wanted = Wanted { samples: 12, per_tool: 4, kinds: &kinds, languages: &Languages::english(), refused: &refused };
+            let rows = plan(tools.clone(), &wanted).rows;
+            let used: Vec<&str> = seeds(&rows)
+                .iter()
+                .flat_map(|seed| seed.others.iter().chain([&seed.tool]))
+                .map(|tool| tool.name.as_str())
+                .collect();
+            assert!(!used.is_empty() && !used.iter().any(|name| name.contains("drop")), "{kind:?} {used:?}");
+        }
+        let kinds = Kinds::only(SampleKind::Ask);
+        let wanted = Wanted { samples: 9, per_tool: 1, kinds: &kinds, languages: &Languages::english(), refused: &refused };
+        assert_eq!(seeds(&plan(tools, &wanted).rows).len(), 9, "a question back needs no answer of the tool");
+    }
+
+    #[test]
     fn languages_are_drawn_by_the_id() {
         let languages: Languages = toml::from_str("en = 1\nde = 1").unwrap();
         let kinds = Kinds::only(SampleKind::Single);
-        let rows = plan(tools(9, 4), &Wanted { samples: 36, per_tool: 1, kinds: &kinds, languages: &languages }).rows;
+        let rows = plan(
+            tools(9, 4),
+            &Wanted { samples: 36, per_tool: 1, kinds: &kinds, languages: &languages, refused: &HashSet::new() },
+        )
+        .rows;
         let german = seeds(&rows).iter().filter(|seed| seed.language == "de").count();
         assert!((8..28).contains(&german), "{german}");
     }

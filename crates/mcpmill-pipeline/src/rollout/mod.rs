@@ -112,6 +112,11 @@ pub fn is_written_live(kind: SampleKind) -> bool {
     matches!(kind, SampleKind::Chain | SampleKind::MultiTurn)
 }
 
+/// Whether a conversation of this kind is made of what the tools answer: without answers there is none.
+pub fn needs_answers(kind: SampleKind) -> bool {
+    kind == SampleKind::Recover || is_written_live(kind)
+}
+
 /// The first samples by hash, as many as make `most` calls, are within the share: a sample stays in it when others
 /// go.
 fn share(samples: Vec<Sample>, most: usize) -> Vec<Job> {

@@ -13,7 +13,7 @@ use mcpmill_core::{
 use mcpmill_pipeline::{
     filter::RESPONSE_VALID,
     generate::{
-        GenerateSettings, Wanted,
+        GenerateSettings,
         look::{LookSettings, at_hand, look, planned_servers},
     },
     rollout::CUT_SHORT,
@@ -56,9 +56,7 @@ impl Line {
         if !self.config.generate.look {
             return Ok(settings);
         }
-        let GenerateSettings { samples, per_tool, kinds, languages, .. } = &settings;
-        let wanted = Wanted { samples: *samples, per_tool: *per_tool, kinds, languages };
-        let planned = planned_servers(tools.to_vec(), &wanted);
+        let planned = planned_servers(tools.to_vec(), &settings.wanted());
         let planned: Vec<ServerRecord> = servers.iter().filter(|server| planned.contains(&server.id)).cloned().collect();
         let look_settings = LookSettings {
             max_calls: self.config.generate.look_calls,
