@@ -225,10 +225,15 @@ fn environment(nonce: &str) -> Environment<'static> {
     env
 }
 
+/// The line before and behind a text from outside.
+pub(crate) fn fence(mark: &str) -> String {
+    format!("--- {mark} ---")
+}
+
 /// Text from outside between two marks. The mark differs per call, and a text that holds it anyway
 /// loses it, so that nothing inside can end the quotation.
 fn fenced(text: &str, mark: &str) -> String {
-    let mark = format!("--- {mark} ---");
+    let mark = fence(mark);
     format!("{mark}\n{}\n{mark}", text.replace(&mark, "").trim_end())
 }
 

@@ -11,6 +11,7 @@ use super::{
     kinds::ENGLISH,
     spelling,
     steps::{Making, Talk, failure, wrong_request},
+    there,
     turns::{BESIDE, long_unsaid, made_up, needed, object_of, part, request_of, short, stated_by, unsupported},
     values,
 };
@@ -97,6 +98,7 @@ impl Making<'_> {
         let inputs = json!({"request": request, "brings": brings, "purpose": purpose(next, BESIDE), "values": listed});
         let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: None, row: self.seed.id.as_str() };
         let (names, spoken) = ([first.name.as_str(), next.name.as_str()], self.seed.language.clone());
+        let at_hand = self.at_hand;
         let texts: Vec<&str> = lacking.iter().map(|v| v.text.as_str()).collect();
         let then = ask(&model, &question, &mut self.meter, |reply| {
             let text = spelling::spelt_out(reply.trim(), &lacking);
@@ -109,6 +111,9 @@ impl Making<'_> {
             }
             if spoken == ENGLISH && !points_back(&text) {
                 return Err("the second half does not speak of what the first brings".into());
+            }
+            if let Some(path) = there::not_there(&text, next, at_hand) {
+                return Err(there::refused(&path));
             }
             wrong_request(&text, &names, (&spoken, &texts)).map_or(Ok(text), Err)
         })

@@ -17,6 +17,7 @@ mod prompts;
 mod slip;
 mod spelling;
 mod steps;
+mod there;
 mod turns;
 pub(crate) mod values;
 

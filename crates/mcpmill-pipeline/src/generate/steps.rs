@@ -11,7 +11,9 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{GeneratePrompts, GenerateSettings, Profile, Seed, code, forms, held::Held, kinds, language, spelling, values};
+use super::{
+    GeneratePrompts, GenerateSettings, Profile, Seed, code, forms, held::Held, kinds, language, spelling, there, values,
+};
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
     card::{card, card_of},
@@ -207,8 +209,13 @@ impl Making<'_> {
         let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: Some(schema), row: &row };
         let name = self.seed.tool.name.clone();
         let spoken = self.seed.language.clone();
-        let requests = ask(&model, &question, &mut self.meter, |reply| requests(reply, &name, &spoken)).await?;
-        let request = requests[self.seed.index % per_call].clone();
+        let own = self.seed.index % per_call;
+        let (seed, at_hand) = (self.seed, self.at_hand);
+        let accept = |reply: &str| {
+            let request = request_of(reply, own, &name, &spoken)?;
+            there::not_there(&request, &seed.tool, at_hand).map_or(Ok(request), |path| Err(there::refused(&path)))
+        };
+        let request = ask(&model, &question, &mut self.meter, accept).await?;
         self.note("instruct", Some((&prompt, &model)), &request);
         Ok(request)
     }
@@ -259,9 +266,13 @@ impl Making<'_> {
             schema: Some(forms::only(&tool.schema(), parameters)),
             row: self.seed.id.as_str(),
         };
-        ask(&model, &question, &mut self.meter, |reply| match values::placeholder(reply) {
-            Some(word) => Err(format!("the values hold the placeholder `{word}`")),
-            None => object(reply),
+        let at_hand = self.at_hand;
+        ask(&model, &question, &mut self.meter, |reply| {
+            if let Some(word) = values::placeholder(reply) {
+                return Err(format!("the values hold the placeholder `{word}`"));
+            }
+            let values = object(reply)?;
+            there::none_there(values.values(), tool, at_hand).map_or(Ok(values), |path| Err(there::refused(&path)))
         })
         .await
     }
@@ -356,18 +367,16 @@ impl Making<'_> {
 const ANY_LINE: &str = "[^\\s{}<>`][^\\n{}<>`]{7,380}[^\\s{}<>`]";
 
 /// The requests of a reply, or what is wrong with them.
-fn requests(reply: &str, tool: &str, language: &str) -> Result<Vec<String>, String> {
+/// The request of one sample out of those of its batch. What is wrong with the others is theirs: one bad sentence does
+/// not cost all.
+fn request_of(reply: &str, own: usize, tool: &str, language: &str) -> Result<String, String> {
     let list = object(reply)?.get("requests").and_then(Value::as_array).cloned().unwrap_or_default();
-    let texts: Vec<String> = list.iter().filter_map(|r| r.as_str()).map(|r| r.trim().to_owned()).collect();
-    for (i, text) in texts.iter().enumerate() {
-        if let Some(wrong) = wrong_request(text, &[tool], (language, &[])) {
-            return Err(wrong);
-        }
-        if texts[..i].contains(text) {
-            return Err("two requests are the same".into());
-        }
+    let texts: Vec<&str> = list.iter().filter_map(|request| request.as_str()).map(str::trim).collect();
+    let text = *texts.get(own).ok_or_else(|| format!("there is no request {}", own + 1))?;
+    if texts[..own].contains(&text) {
+        return Err("two requests are the same".into());
     }
-    Ok(texts)
+    wrong_request(text, &[tool], (language, &[])).map_or_else(|| Ok(text.to_owned()), Err)
 }
 
 /// Why a text is no request of a person who speaks this language; the values beside it belong to none.

@@ -17,7 +17,7 @@ use super::{
     slip::slip,
     spelling,
     steps::{Making, Talk, failure, object, wrong_request},
-    values,
+    there, values,
 };
 use crate::{
     ask::{AskFailure, Question, ask},
@@ -44,13 +44,15 @@ impl Making<'_> {
             "cards": cards.join("\n\n"), "at_hand": self.at_hand, "count": tools.len(), "same": same, "persona": self.other_persona(),
         });
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let spoken = self.seed.language.as_str();
+        let (spoken, at_hand) = (self.seed.language.as_str(), self.at_hand);
         let accept = |reply: &Map<String, Value>| {
             let calls: Vec<Map<String, Value>> = keys.iter().map(|key| part(reply, key)).collect();
             if same && calls.iter().enumerate().any(|(i, call)| calls[..i].contains(call)) {
                 return Err("two calls are the same".into());
             }
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
+            let absent = calls.iter().zip(&tools).find_map(|(call, tool)| there::none_there(call.values(), tool, at_hand));
+            absent.map_or(Ok(()), |path| Err(there::refused(&path)))?;
             let request = request_of(reply, &names, (spoken, &calls))?;
             long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls)).map_or(Ok((calls, request)), Err)
         };

@@ -305,7 +305,8 @@ pub(super) fn is_plain(value: &Named) -> bool {
 }
 
 /// What gives away a made-up value, as a part of any word, and as a whole word.
-const PLACEHOLDER_PARTS: [&str; 8] = ["path/to", "/path/", "your_", "your-", "placeholder", "lorem ipsum", "foo bar", "…"];
+const PLACEHOLDER_PARTS: [&str; 9] =
+    ["path/to", "/path/", "*.ext", "your_", "your-", "placeholder", "lorem ipsum", "foo bar", "…"];
 const PLACEHOLDER_WORDS: [&str; 4] = ["n/a", "tbd", "xxx", "..."];
 
 /// The first placeholder in `text`, `<name>` and `[your name]` among them.
@@ -522,7 +523,15 @@ mod tests {
 
     #[test]
     fn placeholders_are_seen() {
-        for bad in ["read path/to/file", "mail <name>", "for [your city]", "see [link to blog post]", "size: n/a", "wait ..."] {
+        for bad in [
+            "read path/to/file",
+            "mail <name>",
+            "for [your city]",
+            "see [link to blog post]",
+            "size: n/a",
+            "wait ...",
+            "find **/*.ext",
+        ] {
             assert!(placeholder(bad).is_some(), "{bad}");
         }
         for good in

@@ -74,6 +74,7 @@ fn settings(profile: Profile, evolve_depth: usize) -> GenerateSettings {
         languages: Languages::english(),
         evolve_depth,
         pace: Pace { concurrency: 1, max_failure_rate: 1.0 },
+        refused: Arc::default(),
         at_hand: Arc::default(),
     }
 }
@@ -533,6 +534,64 @@ async fn several_requests_of_one_call_are_divided_among_the_samples() {
     let mut texts: Vec<String> = out.ends().into_iter().flat_map(|d| d.rows).map(|s| s.instruction).collect();
     texts.sort();
     assert_eq!(texts, ["Weather in Bergamo tomorrow, please.", "Will it rain in Bergamo today?"]);
+}
+
+#[tokio::test]
+async fn a_bad_request_costs_its_own_sample_and_no_other_of_the_batch() {
+    let model = Scripted::new(|request| match request.prompt_kind.as_str() {
+        "instruct" => {
+            Some(json!({"requests": ["Use get_forecast for Bergamo, please.", "Will it rain in Bergamo today?"]}).to_string())
+        }
+        _ => usual(request),
+    });
+    let models = Models::new(model.recorded(), HashMap::new());
+    let settings = GenerateSettings { samples: 2, per_tool: 2, per_call: 2, ..settings(Profile::Small, 0) };
+    let out = Kept::<Sample>::default();
+    generate(vec![city()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
+    let ends = out.ends();
+    let texts: Vec<&str> = ends.iter().flat_map(|done| &done.rows).map(|sample| sample.instruction.as_str()).collect();
+    assert_eq!(texts, ["Will it rain in Bergamo today?"]);
+    let failed: Vec<&str> = ends.iter().filter_map(|done| done.outcome.cause.as_deref()).collect();
+    assert_eq!(failed, ["a request names the tool"]);
+}
+
+#[tokio::test]
+async fn what_is_read_is_there() {
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+    let asked = |name: &str, path: &'static str| {
+        let tool = mcpmill_testkit::tool("1", name, "Reads or writes a file.", schema.clone());
+        let at_hand = [(tool.server_id.clone(), "/home/user/work/notes/todo.md; /home/user/work/data/a.csv".to_owned())];
+        let settings = GenerateSettings { at_hand: Arc::new(at_hand.into()), ..settings(Profile::Small, 0) };
+        async move {
+            let script = move |request: &ChatRequest| match request.prompt_kind.as_str() {
+                "instruct" => Some(json!({"requests": [format!("Please deal with the file {path} now.")]}).to_string()),
+                _ => Some(json!({"path": path}).to_string()),
+            };
+            make(tool, &settings, script).await.0.outcome
+        }
+    };
+    let absent = asked("read_file", "/home/user/work/data/todo.md").await;
+    assert_eq!(absent.reason, "instruct: unusable-reply");
+    assert_eq!(absent.cause.as_deref(), Some("`/home/user/work/data/todo.md` is read and is not there"));
+    assert_eq!(asked("read_file", "/home/user/work/notes/todo.md").await.outcome, OutcomeKind::Kept);
+    assert_eq!(asked("write_file", "/home/user/work/data/todo.md").await.outcome, OutcomeKind::Kept);
+}
+
+#[tokio::test]
+async fn a_reply_that_copies_the_marks_around_what_it_was_shown_is_not_used() {
+    let (done, _) = make(city(), &settings(Profile::Small, 0), |request| {
+        let shown = text_of(request);
+        let mark = shown.lines().next().unwrap_or_default().to_owned();
+        Some(match request.prompt_kind.as_str() {
+            "instruct" if mark.starts_with("--- ") => {
+                json!({"requests": [format!("Weather in Bergamo? {mark} Thanks.")]}).to_string()
+            }
+            _ => usual(request)?,
+        })
+    })
+    .await;
+    assert_eq!(done.outcome.reason, "instruct: unusable-reply");
+    assert!(done.outcome.cause.unwrap().contains("copies the marks"));
 }
 
 #[tokio::test]
