@@ -352,7 +352,12 @@ impl Making<'_> {
             let arguments = object(reply)?;
             let pruned = held.pruned(&arguments);
             let kept = if checker.accepts(&Value::Object(pruned.clone())) { pruned } else { arguments.clone() };
-            held.fault(&kept).map_or(Ok((arguments, kept)), Err)
+            // What stands in the request is said, however it looks.
+            let said = request.to_lowercase();
+            match values::placeholder(&Value::Object(kept.clone()).to_string()).filter(|word| !said.contains(word.as_str())) {
+                Some(word) => Err(format!("the call holds the placeholder `{word}`")),
+                None => held.fault(&kept).map_or(Ok((arguments, kept)), Err),
+            }
         })
         .await?;
         self.note("call", Some((&prompt, &model)), &Value::Object(arguments.clone()).to_string());
@@ -366,7 +371,6 @@ impl Making<'_> {
 /// A line of any script.
 const ANY_LINE: &str = "[^\\s{}<>`][^\\n{}<>`]{7,380}[^\\s{}<>`]";
 
-/// The requests of a reply, or what is wrong with them.
 /// The request of one sample out of those of its batch. What is wrong with the others is theirs: one bad sentence does
 /// not cost all.
 fn request_of(reply: &str, own: usize, tool: &str, language: &str) -> Result<String, String> {

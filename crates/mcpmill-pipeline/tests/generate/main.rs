@@ -556,6 +556,18 @@ async fn a_bad_request_costs_its_own_sample_and_no_other_of_the_batch() {
 }
 
 #[tokio::test]
+async fn a_call_holds_no_placeholder_that_nobody_said() {
+    let schema = json!({"type": "object", "properties": {"pattern": {"type": "string"}}, "required": ["pattern"]});
+    let (done, _) = make(tool(schema), &settings(Profile::Small, 0), |request| match request.prompt_kind.as_str() {
+        "instruct" => Some(json!({"requests": ["Please find me all the *.md files there are."]}).to_string()),
+        "slots" => Some(json!({"pattern": "*.md"}).to_string()),
+        _ => Some(json!({"pattern": "**/*.ext"}).to_string()),
+    })
+    .await;
+    assert_eq!(done.outcome.cause.as_deref(), Some("the call holds the placeholder `*.ext`"));
+}
+
+#[tokio::test]
 async fn what_is_read_is_there() {
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
     let asked = |name: &str, path: &'static str| {
