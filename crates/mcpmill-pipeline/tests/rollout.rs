@@ -369,7 +369,13 @@ async fn a_chain_of_one_call_is_none_and_says_why() {
 
     let mut said = chain("read_note");
     said.messages[0] = Message::user("Look up my notes and show me n-60.");
-    let bench = Bench::new(but("next", &note_id("n-60")));
+    let mut bench = Bench::new(but("next", &note_id("n-60")));
+    assert!(bench.cut_short(said.clone()).await.0.contains("`n-60` is not what the answers brought"));
+    bench.servers = ScriptedServers::new(|server, before, call| match call.0.as_str() {
+        "list_notes" => Ok(text("n-60: Plumber")),
+        _ => shelf(server, before, call),
+    });
+    bench.store = Arc::default();
     assert!(bench.cut_short(said).await.0.contains("the server ended"));
     assert_eq!(bench.servers.log().last().unwrap(), "-notes");
 

@@ -43,7 +43,8 @@ impl Making<'_> {
                 return Err(format!("the two calls have another `{name}`, though they are of one server"));
             }
             let request = request_of(reply, &names, (spoken, &calls))?;
-            long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls)).map_or(Ok((calls, request)), Err)
+            let wrong = long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls));
+            wrong.or_else(|| written_over(&calls[0], next, link, &calls[1])).map_or(Ok((calls, request)), Err)
         };
         let (mut calls, request) = self.composed(&prompt, inputs, ("calls", object_of(&parts)), accept).await?;
         let stated = stated_by(&[first, next], &calls);
@@ -70,7 +71,8 @@ impl Making<'_> {
         if !open.is_empty() {
             second.extend(self.slots(next, &request, &open).await?);
         }
-        made_up(&second).map_or(Ok(()), |why| Err(failure("chain: unusable-reply", why)))?;
+        let wrong = made_up(&second).or_else(|| written_over(&first_call, next, link, &second));
+        wrong.map_or(Ok(()), |why| Err(failure("chain: unusable-reply", why)))?;
         let then = self.then((first, next), link, &request, &values::to_state(&second, &next.schema())).await?;
         let whole = format!("{request} {then}");
         let all = std::slice::from_ref(&second);
@@ -156,6 +158,17 @@ fn is_one_thing((first, next): (&Tool, &Tool), link: &str, name: &str) -> bool {
     first.server_id == next.server_id && both && (has(&SCOPES) || (has(&PLACES) && !chain::is_text(link)))
 }
 
+/// Verbs of tools that put a text in the place of what is there.
+const REPLACING: [&str; 4] = ["write", "save", "create", "export"];
+
+/// Why a text is not to be written where it was read: it would be put in its own place.
+fn written_over(first: &Map<String, Value>, next: &Tool, link: &str, second: &Map<String, Value>) -> Option<String> {
+    let replaces = chain::is_text(link) && forms::words(&next.name).iter().any(|word| REPLACING.contains(&word.as_str()));
+    let read: Vec<&str> = first.values().filter_map(Value::as_str).collect();
+    let over = second.values().filter_map(Value::as_str).find(|text| replaces && read.contains(text));
+    over.map(|text| format!("what is read from `{text}` would be written over it"))
+}
+
 /// Words that point at something said before.
 const POINTERS: [&str; 23] = [
     "it", "its", "that", "this", "them", "their", "those", "these", "they", "first", "second", "last", "top", "ones", "result",
@@ -174,6 +187,21 @@ fn points_back(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_not_written_where_it_was_read() {
+        let tool = |name: &str| mcpmill_testkit::tool("1", name, "d", json!({"type": "object"}));
+        let of = |value: &Value| value.as_object().unwrap().clone();
+        let over = |name: &str, link: &str, second: &str| {
+            written_over(&of(&json!({"path": "a.md"})), &tool(name), link, &of(&json!({"file_path": second})))
+        };
+        assert!(over("write_file", "content", "a.md").unwrap().contains("`a.md`"));
+        for (name, link, second) in
+            [("write_file", "content", "b.md"), ("add_paragraph", "text", "a.md"), ("create_label", "note_id", "a.md")]
+        {
+            assert_eq!(over(name, link, second), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_second_half_points_back_by_more_than_one_word() {

@@ -158,6 +158,8 @@ const ONE_IN: usize = 10;
 
 /// Chains of this score and more are sure.
 const SURE: f64 = 0.7;
+/// How often a sure pair is planned before one that is not.
+const SURE_AGAIN: usize = 3;
 
 /// A tool that can follow another, through which parameter, and how sure that is.
 struct Follower<'a> {
@@ -171,15 +173,17 @@ struct Follower<'a> {
 struct Seconds<'a> {
     most: usize,
     counts: HashMap<&'a ToolId, usize>,
-    pairs: HashSet<(&'a ToolId, &'a ToolId)>,
+    pairs: HashMap<(&'a ToolId, &'a ToolId), usize>,
 }
 
 impl<'a> Seconds<'a> {
-    /// Takes `next` behind `first`, if it is not there already and not behind too many.
-    fn take(&mut self, first: &'a Tool, next: &'a Tool) -> bool {
+    /// Takes `next` behind `first`, if it is not there `times` already and not behind too many.
+    fn take(&mut self, first: &'a Tool, next: &'a Tool, times: usize) -> bool {
         let count = self.counts.entry(&next.id).or_default();
-        let free = *count < self.most && self.pairs.insert((&first.id, &next.id));
+        let pair = self.pairs.entry((&first.id, &next.id)).or_default();
+        let free = *count < self.most && *pair < times;
         *count += usize::from(free);
+        *pair += usize::from(free);
         free
     }
 }
@@ -237,7 +241,7 @@ impl<'a> Carriers<'a> {
         seeds
     }
 
-    /// Chains: those that are sure first, all that a tool carries of them, then the others.
+    /// Chains: those that are sure first, all that a tool carries of them and each several times, then the others.
     fn chained(&self, samples: usize, per_tool: usize) -> Vec<Seed> {
         let mut seeds = Vec::new();
         let mut seconds = Seconds { most: samples.div_ceil(ONE_IN).max(2), ..Seconds::default() };
@@ -247,14 +251,15 @@ impl<'a> Carriers<'a> {
             .filter(|tool| forms::is_plain(tool) && self.is_called(tool))
             .map(|tool| (tool, self.followers(tool), 0));
         let mut links: Vec<(&Tool, Vec<Follower<'a>>, usize)> = links.filter(|(_, followers, _)| !followers.is_empty()).collect();
-        for least in [SURE, 0.0] {
+        let again = (1..=SURE_AGAIN).map(|times| (SURE, times)).chain([(0.0, 1)]);
+        for (least, times) in again {
             for _ in 0..per_tool {
                 for (tool, followers, count) in links.iter_mut().filter(|(_, _, count)| *count < per_tool) {
                     if seeds.len() == samples {
                         return seeds;
                     }
                     let able = followers.iter().filter(|follower| follower.score >= least);
-                    let Some(next) = able.into_iter().find(|follower| seconds.take(tool, follower.tool)) else { continue };
+                    let Some(next) = able.into_iter().find(|follower| seconds.take(tool, follower.tool, times)) else { continue };
                     let seed = seed(tool, SampleKind::Chain, *count, per_tool);
                     seeds.push(Seed { others: vec![next.tool.clone()], link: Some(next.parameter.clone()), ..seed });
                     *count += 1;
@@ -430,11 +435,11 @@ mod tests {
             on(21, "read_note", "note_id"),
             on(21, "drop_note", "note_id"),
         ]);
-        let planned = mixed(tools, 4, 2, &Kinds::only(SampleKind::Chain)).rows;
+        let planned = mixed(tools, 6, 4, &Kinds::only(SampleKind::Chain)).rows;
         let firsts: Vec<&str> = seeds(&planned).iter().map(|seed| seed.tool.name.as_str()).collect();
-        assert_eq!(firsts[..2], ["list_notes", "list_notes"], "{firsts:?}");
-        assert!(firsts[2..].iter().all(|first| first.starts_with("read_page")), "{firsts:?}");
-        assert_eq!(seeds(&planned).iter().map(|seed| &seed.id).collect::<HashSet<_>>().len(), 4);
+        assert_eq!(firsts[..4], ["list_notes"; 4], "each pair twice: {firsts:?}");
+        assert!(firsts[4..].iter().all(|first| first.starts_with("read_page")), "{firsts:?}");
+        assert_eq!(seeds(&planned).iter().map(|seed| &seed.id).collect::<HashSet<_>>().len(), 6);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whether the values of a written call were said by somebody: the user, or an answer.
 
+use std::collections::HashSet;
+
 use mcpmill_core::{json::of_text, record::Message, text::clipped};
 use serde_json::{Map, Value};
 
@@ -82,6 +84,34 @@ pub(super) fn from_nowhere(
     })
 }
 
+/// The value of the parameter that takes what the answers brought, where it is not from them: what only the user said
+/// needed no answer, and a longer text has most of its words in common with what was answered.
+pub(super) fn not_brought(value: &Value, messages: &[Message]) -> Option<String> {
+    let answers = said(&messages.iter().filter(|message| matches!(message, Message::Tool { .. })).cloned().collect::<Vec<_>>());
+    let Value::String(text) = value else { return None };
+    let ends = |text: &str| text.rsplit_once('/').is_some_and(|(_, name)| is_said(name, &answers));
+    let brought = is_said(text, &answers) || ends(text) || {
+        let known: HashSet<String> = answers.iter().flat_map(|answer| telling(answer)).collect();
+        let words: HashSet<String> = telling(text).collect();
+        text.chars().count() > COPIED && 2 * words.iter().filter(|word| known.contains(*word)).count() >= words.len()
+    };
+    (!brought).then(|| clipped(text, COPIED))
+}
+
+/// Words that tell texts apart, in lower case: of scripts without spaces every letter is one.
+fn telling(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).flat_map(|word| {
+        let whole = (word.is_ascii() && word.len() > 2) || (!word.is_ascii() && !word.chars().any(is_ideograph));
+        let letters = word.chars().filter(|c| is_ideograph(*c)).map(String::from);
+        whole.then(|| word.to_lowercase()).into_iter().chain(letters)
+    });
+    words.filter(|word| !word.is_empty())
+}
+
+fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
+}
+
 /// How closely the texts of a parameter are held to what was said.
 #[derive(Clone, Copy)]
 struct Must {
@@ -146,6 +176,33 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_handed_on_comes_from_the_answers() {
+        let answer = |content: &str| Message::Tool { tool_call_id: "c".into(), name: "t".into(), content: content.into() };
+        let messages = [
+            Message::user("Look for reports on the flood in docs, then send that to Ada."),
+            answer("[FILE] flood.md: the river rose by 40 cm on Tuesday and the mill stood still for two days, said the owner."),
+            answer("生蚝要先洗干净，然后加姜片。"),
+        ];
+        for good in [
+            "flood.md",
+            "docs/flood.md",
+            "The river rose by 40 cm on Tuesday. The mill stood still for two days, said the owner. It is in flood.md, the report that was found.",
+            "洗干净，然后加姜片",
+        ] {
+            assert_eq!(not_brought(&json!(good), &messages), None, "{good}");
+        }
+        for bad in [
+            "Ada",
+            "Look for reports on the flood in docs, then send that to Ada.",
+            "docs/storm.md",
+            "This report was made by the water board and contains a lot of information about all the places where people live near water.",
+        ] {
+            assert!(not_brought(&json!(bad), &messages).is_some(), "{bad}");
+        }
+        assert_eq!(not_brought(&json!(7), &messages), None, "numbers are held to what was said");
+    }
 
     fn nowhere(arguments: &Value, handed: Option<&str>) -> Option<String> {
         let said = vec![

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     RolloutPrompts,
-    known::{from_nowhere, said},
+    known::{from_nowhere, not_brought, said},
     voice::{behind_the_scenes, disclaims, is_an_answer},
 };
 use crate::{
@@ -61,8 +61,12 @@ impl Writer {
             }
             let written = arguments.iter().filter(|(name, _)| !known.contains_key(*name));
             let written = written.map(|(name, value)| (name.clone(), value.clone())).collect();
-            match from_nowhere(&written, &schema, handed.as_deref(), &said) {
-                Some(value) => Err(format!("`{value}` was not said and not answered")),
+            if let Some(value) = from_nowhere(&written, &schema, handed.as_deref(), &said) {
+                return Err(format!("`{value}` was not said and not answered"));
+            }
+            let link = handed.as_ref().and_then(|name| arguments.get(name));
+            match link.and_then(|value| not_brought(value, messages)) {
+                Some(value) => Err(format!("`{value}` is not what the answers brought")),
                 None => Ok(arguments),
             }
         };
