@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{
     card,
-    prompt::{Prompt, PromptFormat, fence},
+    prompt::{MARK, Prompt, PromptFormat, holds_mark},
 };
 use whole::Wanted;
 
@@ -137,9 +137,8 @@ pub async fn ask<T>(
         answered: matches!(reason, "unusable-reply" | "refused"),
         waits: None,
     };
-    let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..6];
+    let nonce = &sha256_hex(format!("{}\n{}\n{}", question.row, prompt.id, question.inputs))[..MARK];
     let messages = prompt.render(&question.inputs, nonce).map_err(|e| fail("prompt", e.to_string(), None))?;
-    let mark = fence(nonce);
     let format = wire_format(prompt, question.schema.as_ref());
     let shape = Shape::of(&format, &question.inputs).map_err(|why| fail("unusable-schema", why, None))?;
     let first_seed = seed_of(question.row);
@@ -175,7 +174,7 @@ pub async fn ask<T>(
         let raw = replied.reply.content;
         let usable = if replied.reply.finish == Finish::Stop { Ok(()) } else { Err("the reply was cut off".to_owned()) };
         let read = usable.and_then(|()| shape.read(&raw));
-        let read = read.and_then(|read| match read.value.contains(&mark) {
+        let read = read.and_then(|read| match holds_mark(&read.value) {
             true => Err("the reply copies the marks around what it was shown".to_owned()),
             false => Ok(read),
         });

@@ -136,7 +136,7 @@ async fn one(
         Ok(world) => world,
         Err(name) => return Done::none(Outcome::failed(id, "no-such-world", format!("world seed `{name}` is not declared"))),
     };
-    let question = json!({ "launch": server.launch, "env": given(server), "world": world });
+    let question = json!({ "launch": server.launch, "env": given(server), "world": world.started() });
     let live = || async {
         let harvested = visit(server, settings, connector, &world).await;
         serde_json::to_value(harvested)

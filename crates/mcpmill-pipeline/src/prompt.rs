@@ -225,9 +225,18 @@ fn environment(nonce: &str) -> Environment<'static> {
     env
 }
 
+/// Digits of a mark.
+pub(crate) const MARK: usize = 6;
+
 /// The line before and behind a text from outside.
-pub(crate) fn fence(mark: &str) -> String {
+fn fence(mark: &str) -> String {
     format!("--- {mark} ---")
+}
+
+/// Whether a text holds such a line, or the like with another mark of as many hexadecimal digits.
+pub(crate) fn holds_mark(text: &str) -> bool {
+    let marks = text.match_indices("--- ").filter_map(|(at, open)| text[at + open.len()..].split_once(" ---"));
+    marks.into_iter().any(|(mark, _)| mark.len() == MARK && mark.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Text from outside between two marks. The mark differs per call, and a text that holds it anyway

@@ -3,13 +3,17 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use include_dir::{Dir, include_dir};
-use mcpmill_core::{canonical::sha256_hex, edge::WorldSpec};
+use mcpmill_core::{
+    canonical::sha256_hex,
+    edge::{OpeningCall, WorldSpec},
+};
 use mcpmill_pipeline::{discover, export::Dataset, prompt::Prompt};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{error::Failure, fixtures::Fixture};
 
@@ -181,17 +185,39 @@ impl Declarations {
 
 /// A world seed as its file has it.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Seed {
     /// Seeds whose files, commands and calls it takes; what a person would know of it stands in its own words.
     #[serde(default)]
     from: Vec<String>,
-    #[serde(flatten)]
-    own: WorldSpec,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    #[serde(default)]
+    setup: Vec<Vec<String>>,
+    #[serde(default)]
+    opening: Vec<OpeningCall>,
+    #[serde(default)]
+    at_hand: Vec<String>,
 }
 
 impl Seed {
     fn whole(&self, name: &str, seeds: &BTreeMap<String, Self>) -> Result<WorldSpec, Failure> {
-        let mut world = WorldSpec { at_hand: self.own.at_hand.clone(), ..WorldSpec::default() };
+        let mut world = WorldSpec { at_hand: self.at_hand.clone(), ..WorldSpec::default() };
+        let inside =
+            |path: &str| !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        if let Some(path) = self.files.keys().find(|path| !inside(path)) {
+            return Err(Failure::usage(format!(
+                "failed to read `marketplaces/worlds/{name}.toml`: `{path}` is no path inside the world"
+            ))
+            .hint("paths of files are relative and have no `..`"));
+        }
+        if let Some(call) = self.opening.iter().find(|call| holds_a_date(&Value::Object(call.arguments.clone()))) {
+            return Err(Failure::usage(format!(
+                "failed to read `marketplaces/worlds/{name}.toml`: the opening call `{}` holds a date without quotes",
+                call.tool
+            ))
+            .hint("JSON has no dates: write it as a text"));
+        }
         for part in &self.from {
             let wrong = |what: &str| {
                 let known: Vec<&str> =
@@ -203,10 +229,24 @@ impl Seed {
             if !part.from.is_empty() {
                 return Err(wrong("is made of others itself"));
             }
-            world.take(&part.own);
+            world.take(&part.own());
         }
-        world.take(&self.own);
+        world.take(&self.own());
         Ok(world)
+    }
+
+    fn own(&self) -> WorldSpec {
+        let Self { files, setup, opening, .. } = self;
+        WorldSpec { files: files.clone(), setup: setup.clone(), opening: opening.clone(), ..WorldSpec::default() }
+    }
+}
+
+/// TOML's own dates come through as objects of one member.
+fn holds_a_date(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(holds_a_date),
+        Value::Object(map) => map.iter().any(|(key, item)| key.starts_with("$__toml") || holds_a_date(item)),
+        _ => false,
     }
 }
 
@@ -306,6 +346,17 @@ mod tests {
             write("room", &format!("from = ['{from}']"));
             let failure = Declarations::load(dir.path()).unwrap().worlds().unwrap_err();
             assert!(failure.to_string().contains(want) && failure.hint.unwrap().contains("pens"), "{want}");
+        }
+        for (text, want) in [
+            ("form = ['pens']", "unknown field `form`"),
+            ("network = 'full'", "unknown field `network`"),
+            ("[files]\n'../ink' = ''", "`../ink` is no path"),
+            ("opening = [{ tool = 'sit', arguments = { at = 2026-03-02 } }]", "holds a date"),
+            ("opening = [{ tool = 'sit', argument = {} }]", "unknown field `argument`"),
+        ] {
+            write("room", text);
+            let failure = Declarations::load(dir.path()).unwrap().worlds().unwrap_err().to_string();
+            assert!(failure.contains(want), "{failure}");
         }
     }
 

@@ -6,11 +6,12 @@ mod look;
 mod put_off;
 mod surroundings;
 mod visits;
+mod worlds;
 
 pub use accounts::is_answered;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -21,9 +22,8 @@ use std::{
 use mcpmill_core::{
     canonical::content_hash,
     drive::{Context, Pace, Sink, StageError},
-    edge::{Exchanges, Mode, Network, RecordedEmbedder, Recorder, WorldSpec},
+    edge::{Exchanges, Mode, Network, RecordedEmbedder, Recorder},
     event::{Event, Events, Summary},
-    id::{ServerId, ToolId},
     record::{ExportRow, Judgement, Outcome, OutcomeKind, Sample, SampleKind, ServerRecord, Tool, Trajectory, Twin, Verdict},
     template::fill,
     toolbox::Toolbox,
@@ -34,7 +34,6 @@ use mcpmill_pipeline::{
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
     models::{Models, Role},
-    policy::Policy,
     rollout::needs_answers,
 };
 use mcpmill_store::{
@@ -237,6 +236,8 @@ impl Line {
         let (kinds, languages, lacking) = section.shares(profile)?;
         lacking.into_iter().for_each(|note| self.events.note(note));
         let roles = prompts.roles(&languages);
+        let (seeds, policy) = (self.declarations.worlds()?, self.call_policy()?);
+        worlds::can_open(&tools, &servers, &seeds, &policy)?;
         let settings = GenerateSettings {
             samples: section.samples,
             per_tool: section.per_tool(local),
@@ -246,8 +247,9 @@ impl Line {
             languages,
             evolve_depth: if section.evolve { section.evolve_depth } else { 0 },
             pace: Pace { concurrency: self.at_once(section.concurrency, &roles)?, max_failure_rate: section.max_failure_rate },
-            refused: Arc::new(refused(&tools, &servers, &self.call_policy()?)),
-            at_hand: Arc::new(at_hand(&servers, &self.declarations.worlds()?)),
+            refused: Arc::new(worlds::refused(&tools, &servers, &policy)),
+            at_hand: Arc::new(worlds::at_hand(&servers, &seeds)),
+            files: Arc::new(worlds::files(&servers, &seeds)),
         };
         let mut knobs = json!({
             "samples": settings.samples, "per_tool": settings.per_tool, "per_call": settings.per_call, "profile": settings.profile,
@@ -562,21 +564,4 @@ pub fn read_input<T: Table>(run: &Path, stage: Stage) -> Result<Vec<T>, Failure>
 /// One is missing or cannot be used.
 pub fn generate_prompts(declarations: &Declarations) -> Result<GeneratePrompts, Failure> {
     GeneratePrompts::read(|id| declarations.prompt(id))
-}
-
-/// The tools whose calls the policy refuses.
-fn refused(tools: &[Tool], servers: &[ServerRecord], policy: &Policy) -> HashSet<ToolId> {
-    let names: HashMap<&ServerId, &str> = servers.iter().map(|server| (&server.id, server.name.as_str())).collect();
-    let allowed = |tool: &Tool| policy.decide(names.get(&tool.server_id).copied().unwrap_or_default(), &tool.name).allowed;
-    tools.iter().filter(|tool| !allowed(tool)).map(|tool| tool.id.clone()).collect()
-}
-
-/// What a person would know of each server's world, as one line.
-fn at_hand(servers: &[ServerRecord], worlds: &BTreeMap<String, WorldSpec>) -> HashMap<ServerId, String> {
-    let line = |server: &ServerRecord| {
-        let things: Vec<&str> =
-            server.world.iter().filter_map(|w| worlds.get(w)).flat_map(|w| w.at_hand.iter().map(String::as_str)).collect();
-        (server.id.clone(), things.join("; "))
-    };
-    servers.iter().map(line).filter(|(_, text)| !text.is_empty()).collect()
 }

@@ -275,7 +275,7 @@ impl CagedConnector {
         match timeout_at(deadline, greet(wire, self.client(&root), era)).await {
             Ok(Ok(Greeting { service, info })) => {
                 let (transport, network) = ("stdio".to_owned(), spec.network);
-                let info = ServerInfo { transport, network, ..server_info(&info, era, &kept) };
+                let info = ServerInfo { transport, network, folder: root, ..server_info(&info, era, &kept) };
                 let (server, limits) = (program.name.clone(), self.limits);
                 let behind = Behind::Process { running: Box::new(running), complaints };
                 let secrets = Arc::clone(secrets);

@@ -46,7 +46,7 @@ impl Network {
 pub struct OpeningCall {
     /// The tool, by the server's own name for it.
     pub tool: String,
-    /// What it is called with.
+    /// What it is called with; `${WORLD}` in a text is the folder of the world as the server sees it.
     #[serde(default)]
     pub arguments: Map<String, Value>,
 }
@@ -78,6 +78,16 @@ pub struct WorldSpec {
 }
 
 impl WorldSpec {
+    /// What of it a server starts with: neither the calls made then nor the words of prompts change what it lists.
+    pub fn started(&self) -> Self {
+        Self { opening: Vec::new(), ..self.acted_on() }
+    }
+
+    /// What of it calls are made on.
+    pub fn acted_on(&self) -> Self {
+        Self { at_hand: Vec::new(), ..self.clone() }
+    }
+
     /// Puts the files, commands and calls of another one behind its own.
     pub fn take(&mut self, other: &Self) {
         self.files.extend(other.files.clone());
@@ -136,6 +146,9 @@ pub struct ServerInfo {
     pub protocol_version: String,
     /// Its instructions to models.
     pub instructions: Option<String>,
+    /// Where it sees its world; empty for one that is not run here.
+    #[serde(skip)]
+    pub folder: String,
     /// How its protocol was opened: `initialize`, or `discover` (2026-07-28 and later). Empty in older records.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub era: String,

@@ -33,10 +33,12 @@ impl Making<'_> {
             "first": short(first), "second": short(next), "link": word(link), "at_hand": self.at_hand, "persona": self.other_persona(),
         });
         let names = [first.name.as_str(), next.name.as_str()];
-        let spoken = self.seed.language.as_str();
+        let (spoken, there) = (self.seed.language.as_str(), [first, next].map(|tool| (tool, self.there(tool))));
         let accept = |reply: &Map<String, Value>| {
             let calls = vec![part(reply, "first"), part(reply, "second")];
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
+            let absent = calls.iter().zip(&there).find_map(|(call, (tool, there))| there::none_there(call, tool, there));
+            absent.map_or(Ok(()), |path| Err(there::refused(&path)))?;
             if let Some(name) =
                 calls[1].keys().find(|name| is_one_thing((first, next), link, name) && calls[0].get(*name) != calls[1].get(*name))
             {
@@ -100,7 +102,7 @@ impl Making<'_> {
         let inputs = json!({"request": request, "brings": brings, "purpose": purpose(next, BESIDE), "values": listed});
         let question = Question { prompt: &prompt, inputs: self.inputs(inputs), schema: None, row: self.seed.id.as_str() };
         let (names, spoken) = ([first.name.as_str(), next.name.as_str()], self.seed.language.clone());
-        let at_hand = self.at_hand;
+        let there = self.there(next);
         let texts: Vec<&str> = lacking.iter().map(|v| v.text.as_str()).collect();
         let then = ask(&model, &question, &mut self.meter, |reply| {
             let text = spelling::spelt_out(reply.trim(), &lacking);
@@ -114,7 +116,7 @@ impl Making<'_> {
             if spoken == ENGLISH && !points_back(&text) {
                 return Err("the second half does not speak of what the first brings".into());
             }
-            if let Some(path) = there::not_there(&text, next, at_hand) {
+            if let Some(path) = there::not_there(&text, next, &there) {
                 return Err(there::refused(&path));
             }
             wrong_request(&text, &names, (&spoken, &texts)).map_or(Ok(text), Err)

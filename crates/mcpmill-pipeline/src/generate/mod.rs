@@ -72,6 +72,8 @@ pub struct GenerateSettings {
     pub refused: Arc<HashSet<ToolId>>,
     /// What a person would know of each server's world.
     pub at_hand: Arc<HashMap<ServerId, String>>,
+    /// Paths of the files that each server's world begins with.
+    pub files: Arc<HashMap<ServerId, Vec<String>>>,
 }
 
 impl GenerateSettings {

@@ -92,7 +92,8 @@ pub fn plan(tools: Vec<Tool>, wanted: &Wanted<'_>) -> Plan {
     let mut seen = HashSet::new();
     let mut distinct = Vec::new();
     let mut tools = tools;
-    tools.sort_by(|a, b| a.id.cmp(&b.id));
+    // Of copies, one that may be called goes before one that may not.
+    tools.sort_by_key(|tool| (wanted.refused.contains(&tool.id), tool.id.clone()));
     for tool in tools {
         if seen.insert(tool.cluster_id.clone()) {
             distinct.push(tool);
@@ -100,6 +101,7 @@ pub fn plan(tools: Vec<Tool>, wanted: &Wanted<'_>) -> Plan {
             rows.push(Planned::Nothing { tool: tool.id.0, reason: "twin" });
         }
     }
+    distinct.sort_by(|a: &Tool, b| a.id.cmp(&b.id));
     let mut counts = wanted.kinds.allot(wanted.samples);
     let mut notes = Vec::new();
     let mut seeds = Vec::new();

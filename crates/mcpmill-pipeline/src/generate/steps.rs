@@ -1,5 +1,7 @@
 //! The steps of one sample: instruct, slots, weave, evolve, call. Each is a function from text to text.
 
+use std::sync::{Mutex, PoisonError};
+
 use mcpmill_core::{
     canonical::sha256_hex,
     drive::Done,
@@ -12,7 +14,11 @@ use mcpmill_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    GeneratePrompts, GenerateSettings, Profile, Seed, code, forms, held::Held, kinds, language, spelling, there, values,
+    GeneratePrompts, GenerateSettings, Profile, Seed, code, forms,
+    held::Held,
+    kinds, language, spelling,
+    there::{self, There},
+    values,
 };
 use crate::{
     ask::{AskFailure, Meter, Question, ask, seed_of},
@@ -165,6 +171,12 @@ impl Making<'_> {
         });
     }
 
+    /// The paths that are there for a tool.
+    pub(super) fn there(&self, tool: &Tool) -> There {
+        let at_hand = self.settings.at_hand.get(&tool.server_id).map(String::as_str).unwrap_or_default();
+        There::new(at_hand, self.settings.files.get(&tool.server_id).map(Vec::as_slice).unwrap_or_default())
+    }
+
     /// How many revisions there are.
     pub(super) fn notes(&self) -> usize {
         self.lineage.len()
@@ -210,10 +222,18 @@ impl Making<'_> {
         let name = self.seed.tool.name.clone();
         let spoken = self.seed.language.clone();
         let own = self.seed.index % per_call;
-        let (seed, at_hand) = (self.seed, self.at_hand);
+        let (seed, there) = (self.seed, self.there(&self.seed.tool));
+        // A later reply may repeat what an earlier one gave to another sample of the batch.
+        let given = Mutex::new(Vec::<String>::new());
         let accept = |reply: &str| {
+            let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = given.len();
+            given.extend(all_requests(reply).into_iter().enumerate().filter(|(at, _)| *at != own).map(|(_, text)| text));
             let request = request_of(reply, own, &name, &spoken)?;
-            there::not_there(&request, &seed.tool, at_hand).map_or(Ok(request), |path| Err(there::refused(&path)))
+            if given[..before].contains(&request) {
+                return Err("the request was given before".into());
+            }
+            there::not_there(&request, &seed.tool, &there).map_or(Ok(request), |path| Err(there::refused(&path)))
         };
         let request = ask(&model, &question, &mut self.meter, accept).await?;
         self.note("instruct", Some((&prompt, &model)), &request);
@@ -266,13 +286,13 @@ impl Making<'_> {
             schema: Some(forms::only(&tool.schema(), parameters)),
             row: self.seed.id.as_str(),
         };
-        let at_hand = self.at_hand;
+        let there = self.there(tool);
         ask(&model, &question, &mut self.meter, |reply| {
-            if let Some(word) = values::placeholder(reply) {
+            let values = object(reply)?;
+            if let Some(word) = values::held(&values, &|_| true) {
                 return Err(format!("the values hold the placeholder `{word}`"));
             }
-            let values = object(reply)?;
-            there::none_there(values.values(), tool, at_hand).map_or(Ok(values), |path| Err(there::refused(&path)))
+            there::none_there(&values, tool, &there).map_or(Ok(values), |path| Err(there::refused(&path)))
         })
         .await
     }
@@ -354,7 +374,7 @@ impl Making<'_> {
             let kept = if checker.accepts(&Value::Object(pruned.clone())) { pruned } else { arguments.clone() };
             // What stands in the request is said, however it looks.
             let said = request.to_lowercase();
-            match values::placeholder(&Value::Object(kept.clone()).to_string()).filter(|word| !said.contains(word.as_str())) {
+            match values::held(&kept, &|word| !said.contains(word)) {
                 Some(word) => Err(format!("the call holds the placeholder `{word}`")),
                 None => held.fault(&kept).map_or(Ok((arguments, kept)), Err),
             }
@@ -374,13 +394,19 @@ const ANY_LINE: &str = "[^\\s{}<>`][^\\n{}<>`]{7,380}[^\\s{}<>`]";
 /// The request of one sample out of those of its batch. What is wrong with the others is theirs: one bad sentence does
 /// not cost all.
 fn request_of(reply: &str, own: usize, tool: &str, language: &str) -> Result<String, String> {
-    let list = object(reply)?.get("requests").and_then(Value::as_array).cloned().unwrap_or_default();
-    let texts: Vec<&str> = list.iter().filter_map(|request| request.as_str()).map(str::trim).collect();
-    let text = *texts.get(own).ok_or_else(|| format!("there is no request {}", own + 1))?;
-    if texts[..own].contains(&text) {
+    let texts = all_requests(reply);
+    let text = texts.get(own).ok_or_else(|| format!("there is no request {}", own + 1))?;
+    if texts[..own].contains(text) {
         return Err("two requests are the same".into());
     }
-    wrong_request(text, &[tool], (language, &[])).map_or_else(|| Ok(text.to_owned()), Err)
+    wrong_request(text, &[tool], (language, &[])).map_or_else(|| Ok(text.clone()), Err)
+}
+
+/// The requests of a reply; none where it is none.
+fn all_requests(reply: &str) -> Vec<String> {
+    let list = object(reply).ok().and_then(|mut reply| reply.remove("requests"));
+    let texts = list.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    texts.map(|text| text.trim().to_owned()).collect()
 }
 
 /// Why a text is no request of a person who speaks this language; the values beside it belong to none.

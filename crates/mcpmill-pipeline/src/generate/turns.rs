@@ -44,14 +44,14 @@ impl Making<'_> {
             "cards": cards.join("\n\n"), "at_hand": self.at_hand, "count": tools.len(), "same": same, "persona": self.other_persona(),
         });
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let (spoken, at_hand) = (self.seed.language.as_str(), self.at_hand);
+        let (spoken, there) = (self.seed.language.as_str(), self.there(&self.seed.tool));
         let accept = |reply: &Map<String, Value>| {
             let calls: Vec<Map<String, Value>> = keys.iter().map(|key| part(reply, key)).collect();
             if same && calls.iter().enumerate().any(|(i, call)| calls[..i].contains(call)) {
                 return Err("two calls are the same".into());
             }
             calls.iter().find_map(made_up).map_or(Ok(()), Err)?;
-            let absent = calls.iter().zip(&tools).find_map(|(call, tool)| there::none_there(call.values(), tool, at_hand));
+            let absent = calls.iter().zip(&tools).find_map(|(call, tool)| there::none_there(call, tool, &there));
             absent.map_or(Ok(()), |path| Err(there::refused(&path)))?;
             let request = request_of(reply, &names, (spoken, &calls))?;
             long_unsaid(&request, &calls).or_else(|| unsupported(&request, &calls)).map_or(Ok((calls, request)), Err)
@@ -439,7 +439,7 @@ pub(super) fn made_up(call: &Map<String, Value>) -> Option<String> {
     if call.values().any(|value| value.as_str().is_some_and(|text| text.trim().is_empty())) {
         return Some("a value is empty".into());
     }
-    values::placeholder(&Value::Object(call.clone()).to_string()).map(|word| format!("the values hold the placeholder `{word}`"))
+    values::held(call, &|_| true).map(|word| format!("the values hold the placeholder `{word}`"))
 }
 
 /// What a request must state so that all calls follow from it.

@@ -317,6 +317,19 @@ pub(crate) fn placeholder(text: &str) -> Option<String> {
     part.or_else(|| words.find(|word| PLACEHOLDER_WORDS.contains(word)).map(str::to_owned)).or_else(|| bracketed(&text))
 }
 
+/// The first placeholder in the texts of values, their names left alone, for which `counts` holds.
+pub(crate) fn held(values: &Map<String, Value>, counts: &dyn Fn(&str) -> bool) -> Option<String> {
+    fn of(value: &Value, counts: &dyn Fn(&str) -> bool) -> Option<String> {
+        match value {
+            Value::String(text) => placeholder(text).filter(|word| counts(word)),
+            Value::Array(items) => items.iter().find_map(|item| of(item, counts)),
+            Value::Object(map) => held(map, counts),
+            _ => None,
+        }
+    }
+    values.values().find_map(|value| of(value, counts))
+}
+
 /// How small models begin when they forget that they write as the person who asks.
 const ASSISTANT: [&str; 6] = ["i'm sorry, but", "i am sorry, but", "i cannot ", "i can't access", "sure, ", "as an ai"];
 

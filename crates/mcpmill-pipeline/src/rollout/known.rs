@@ -88,8 +88,13 @@ pub(super) fn from_nowhere(
 /// needed no answer, and a longer text has most of its words in common with what was answered.
 pub(super) fn not_brought(value: &Value, messages: &[Message]) -> Option<String> {
     let answers = said(&messages.iter().filter(|message| matches!(message, Message::Tool { .. })).cloned().collect::<Vec<_>>());
-    let Value::String(text) = value else { return None };
-    let ends = |text: &str| text.rsplit_once('/').is_some_and(|(_, name)| is_said(name, &answers));
+    let text = match value {
+        Value::String(text) => text,
+        Value::Number(number) => &number.to_string(),
+        Value::Array(items) => return items.iter().find_map(|item| not_brought(item, messages)),
+        _ => return None,
+    };
+    let ends = |text: &str| text.rsplit_once('/').is_some_and(|(_, name)| !name.is_empty() && is_said(name, &answers));
     let brought = is_said(text, &answers) || ends(text) || {
         let known: HashSet<String> = answers.iter().flat_map(|answer| telling(answer)).collect();
         let words: HashSet<String> = telling(text).collect();
@@ -201,7 +206,10 @@ mod tests {
         ] {
             assert!(not_brought(&json!(bad), &messages).is_some(), "{bad}");
         }
-        assert_eq!(not_brought(&json!(7), &messages), None, "numbers are held to what was said");
+        assert_eq!(not_brought(&json!([40, "flood.md"]), &messages), None);
+        for bad in [json!(7), json!(["flood.md", "Ada"]), json!("docs/")] {
+            assert!(not_brought(&bad, &messages).is_some(), "{bad}");
+        }
     }
 
     fn nowhere(arguments: &Value, handed: Option<&str>) -> Option<String> {

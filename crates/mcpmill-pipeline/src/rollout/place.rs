@@ -109,7 +109,7 @@ impl<'a> Place<'a> {
     /// conversation of one call is that of no conversation.
     fn question(&self, thread: Option<&Thread<'_>>, tool: &str, arguments: &Map<String, Value>) -> Value {
         let mut question = json!({
-            "launch": self.server.launch, "env": given(self.server), "world": self.world, "tool": tool, "arguments": arguments,
+            "launch": self.server.launch, "env": given(self.server), "world": self.world.acted_on(), "tool": tool, "arguments": arguments,
         });
         if let Some(thread) = thread {
             let before: Vec<Value> = self.made.iter().map(|m| json!({"tool": m.tool, "arguments": m.arguments})).collect();
@@ -150,7 +150,8 @@ impl<'a> Place<'a> {
     /// was not got to run.
     async fn opened(&self, runner: &dyn ToolRunner) -> Result<(), ConnectError> {
         for OpeningCall { tool, arguments } in &self.world.opening {
-            let called = runner.call_tool(tool, arguments).await;
+            let arguments = arguments.iter().map(|(name, value)| (name.clone(), placed(value, &runner.info().folder))).collect();
+            let called = runner.call_tool(tool, &arguments).await;
             let failed = called.map_or_else(|error| Some(error.to_string()), |result| failing(&result));
             if let Some(why) = failed {
                 return Err(ConnectError {
@@ -180,6 +181,16 @@ impl<'a> Place<'a> {
         if let Some(runner) = self.runner {
             runner.close().await;
         }
+    }
+}
+
+/// A value of an opening call with the folder of the world filled in.
+fn placed(value: &Value, folder: &str) -> Value {
+    match value {
+        Value::String(text) => Value::String(text.replace("${WORLD}", folder)),
+        Value::Array(items) => items.iter().map(|item| placed(item, folder)).collect(),
+        Value::Object(map) => map.iter().map(|(key, item)| (key.clone(), placed(item, folder))).collect(),
+        _ => value.clone(),
     }
 }
 

@@ -76,6 +76,7 @@ fn settings(profile: Profile, evolve_depth: usize) -> GenerateSettings {
         pace: Pace { concurrency: 1, max_failure_rate: 1.0 },
         refused: Arc::default(),
         at_hand: Arc::default(),
+        files: Arc::default(),
     }
 }
 
@@ -587,6 +588,30 @@ async fn what_is_read_is_there() {
     assert_eq!(absent.cause.as_deref(), Some("`/home/user/work/data/todo.md` is read and is not there"));
     assert_eq!(asked("read_file", "/home/user/work/notes/todo.md").await.outcome, OutcomeKind::Kept);
     assert_eq!(asked("write_file", "/home/user/work/data/todo.md").await.outcome, OutcomeKind::Kept);
+}
+
+#[tokio::test]
+async fn a_later_reply_gives_no_sample_the_request_of_another() {
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let model = Scripted::new(move |request| match request.prompt_kind.as_str() {
+        "instruct" => {
+            let time = asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let first =
+                ["Use get_forecast for Bergamo.", "Will it rain in Bergamo today?", "Is Bergamo sunny on Sunday?"][time.min(2)];
+            Some(json!({"requests": [first, "Will it rain in Bergamo today?"]}).to_string())
+        }
+        _ => usual(request),
+    });
+    let store = std::sync::Arc::<mcpmill_testkit::Remembering>::default();
+    let recorder = Arc::new(mcpmill_core::edge::Recorder::new(store, mcpmill_core::edge::Mode::Reuse));
+    let chat = mcpmill_core::edge::RecordedChat::new(model, recorder);
+    let models = Models::new(chat, HashMap::new());
+    let settings = GenerateSettings { samples: 2, per_tool: 2, per_call: 2, ..settings(Profile::Small, 0) };
+    let out = Kept::<Sample>::default();
+    generate(vec![city()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
+    let mut texts: Vec<String> = out.ends().into_iter().flat_map(|done| done.rows).map(|sample| sample.instruction).collect();
+    texts.sort();
+    assert_eq!(texts, ["Is Bergamo sunny on Sunday?", "Will it rain in Bergamo today?"]);
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
     let all = &setup.declarations;
     let worlds = all.worlds();
     let known: Vec<String> = worlds.as_ref().map(|w| w.keys().cloned().collect()).unwrap_or_default();
+    let worlds_read = worlds.is_ok();
     let mut faults = settings(setup);
     faults.extend(policies::faults(&setup.config, &known));
     let mut findings = vec![Finding::new("settings".into(), faults)];
@@ -72,7 +73,9 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
     for id in all.ids("marketplaces", ".toml") {
         let read = all.marketplace(&id);
         let tried = read.as_ref().map(|m| if thorough { tried(setup, m.as_ref()) } else { Vec::new() }).unwrap_or_default();
-        let read = read.map(|m| if thorough { listings(m.as_ref(), &known) } else { Vec::new() });
+        // What no seed can be looked for in is told once, by the seeds.
+        let looked = thorough && worlds_read;
+        let read = read.map(|m| if looked { listings(m.as_ref(), &known) } else { Vec::new() });
         let mut found = finding(format!("marketplaces/{id}.toml"), read);
         let faults = tried.iter().filter_map(|t| t.fault.as_ref().map(|fault| format!("fixture `{}`: {fault}", t.fixture)));
         found.faults.extend(faults);
@@ -169,8 +172,13 @@ fn settings(setup: &Setup) -> Vec<String> {
     faults
 }
 
+/// A fault with what helps.
+fn told(failure: &Failure) -> String {
+    failure.hint.as_ref().map_or_else(|| failure.to_string(), |hint| format!("{failure} ({hint})"))
+}
+
 fn finding(file: String, read: Result<Vec<String>, Failure>) -> Finding {
-    Finding::new(file, read.unwrap_or_else(|failure| vec![failure.to_string()]))
+    Finding::new(file, read.unwrap_or_else(|failure| vec![told(&failure)]))
 }
 
 /// What a declaration makes of its saved pages. Those that are neither here nor built in say nothing against it.
