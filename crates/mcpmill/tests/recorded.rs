@@ -100,7 +100,7 @@ fn sums_close_and_nothing_was_missing(run: &Path) {
 fn a_question_that_is_not_recorded_is_told() {
     let (folder, args) = replay();
     let args: Vec<&str> =
-        ["run", "--to", "generate", "--set", "generate.samples=372"].into_iter().chain(args.iter().map(String::as_str)).collect();
+        ["run", "--to", "generate", "--set", "generate.samples=392"].into_iter().chain(args.iter().map(String::as_str)).collect();
     ok(&mut folder.mcpmill(&args));
     let missing = |o: &Outcome| o.cause.as_deref().unwrap_or_default().contains("none is recorded");
     assert_eq!(rows::<Outcome>(&folder.run(), "3-generate").iter().filter(|o| missing(o)).count(), 2, "the two samples more");
