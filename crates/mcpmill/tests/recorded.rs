@@ -1,5 +1,6 @@
-//! The recorded run: a whole line over the starter roster with the embedded 1.5B model, made once and kept as
-//! exchanges. Replayed here, it asks nobody and comes out as it did live.
+//! The recorded runs: whole lines over the starter roster with the embedded 1.5B model, made once and kept as
+//! exchanges; one of single calls, one of all other kinds of conversation. Replayed here, they ask nobody and come out
+//! as they did live.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail here")]
 
@@ -14,62 +15,72 @@ use std::{
 use common::{Folder, STAGES, ok, rows, sums_close};
 use mcpmill_core::{
     id::ToolId,
-    record::{ExportRow, Judgement, Message, Outcome, Sample, ServerRecord, Tool, Trajectory, Verdict},
+    record::{Ended, ExportRow, Judgement, Message, Outcome, Sample, SampleKind, ServerRecord, Tool, Trajectory, Verdict},
     schema::Schema,
 };
 use mcpmill_store::exchanges::{ExchangeFile, Limits};
 use serde_json::Value;
 
-fn recorded(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(file)
+/// The run of single calls.
+const SINGLE: &str = "recorded";
+/// The run of the other kinds.
+const KINDS: &str = "recorded-kinds";
+
+fn recorded(run: &str, file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(run).join(file)
 }
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A folder with the settings of the recorded run, and the arguments that replay it.
-fn replay() -> (Folder, Vec<String>) {
+/// A folder with the settings of a recorded run, and the arguments that replay it.
+fn replay(run: &str) -> (Folder, Vec<String>) {
     let folder = Folder::empty();
-    let dataset = "datasets/mcp-tool-calls/dataset.toml";
-    fs::create_dir_all(folder.path().join(dataset).parent().unwrap()).unwrap();
-    for file in ["mcpmill.toml", dataset] {
-        folder.write(file, &fs::read_to_string(recorded(file)).unwrap());
+    for file in ["mcpmill.toml", "datasets/mcp-tool-calls/dataset.toml", "filters/function-call.toml"] {
+        if recorded(run, file).is_file() {
+            fs::create_dir_all(folder.path().join(file).parent().unwrap()).unwrap();
+            folder.write(file, &fs::read_to_string(recorded(run, file)).unwrap());
+        }
     }
-    let store = format!("exchange_store={}", recorded("exchanges.jsonl.zst").display());
+    let store = format!("exchange_store={}", recorded(run, "exchanges.jsonl.zst").display());
     (folder, ["--set", "mode=replay", "--set", &store, "--offline"].map(str::to_owned).to_vec())
 }
 
-#[test]
-fn the_recorded_run_comes_out_as_it_did_live() {
-    let (folder, args) = replay();
-    let with = |verbs: &[&str]| -> Vec<String> { verbs.iter().map(|v| (*v).to_owned()).chain(args.clone()).collect() };
-    // An empty cache: nothing is there to be asked.
-    let nothing = folder.path().join("empty-cache");
-    let run = |args: Vec<String>| {
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        ok(folder.mcpmill(&args).env("MCPMILL_CACHE_DIR", &nothing))
-    };
-    run(with(&["run"]));
-    let here = folder.run();
+/// Runs `verbs` on an empty cache: nothing is there to be asked.
+fn replayed(folder: &Folder, verbs: &[&str], args: &[String]) -> std::process::Output {
+    let args: Vec<&str> = verbs.iter().copied().chain(args.iter().map(String::as_str)).collect();
+    ok(folder.mcpmill(&args).env("MCPMILL_CACHE_DIR", folder.path().join("empty-cache")))
+}
 
-    let (live, now) = (json(&recorded("report.json")), json(&here.join("report.json")));
+/// Every stage comes to what it came to live, and asks nobody for it.
+fn same_as_live(run: &str, here: &Path) {
+    let (live, now) = (json(&recorded(run, "report.json")), json(&here.join("report.json")));
     for (then, now) in live["stages"].as_array().unwrap().iter().zip(now["stages"].as_array().unwrap()) {
         for field in ["stage", "input_rows", "output_rows", "outcomes", "reasons", "numbers"] {
             assert_eq!(now[field], then[field], "`{field}` of {}", then["stage"]);
         }
     }
     assert_eq!(live["stages"].as_array().unwrap().len(), now["stages"].as_array().unwrap().len());
-    sums_close_and_nothing_was_missing(&here);
+    sums_close_and_nothing_was_missing(here);
+}
+
+#[test]
+fn the_recorded_run_comes_out_as_it_did_live() {
+    let (folder, args) = replay(SINGLE);
+    let run = |verbs: &[&str]| replayed(&folder, verbs, &args);
+    run(&["run"]);
+    let here = folder.run();
+    same_as_live(SINGLE, &here);
     large_enough(&here);
     calls_keep_their_schemas(&here);
     every_verdict_has_a_reason(&here);
     answers_are_the_servers(&here);
 
-    tools_are_named_apart(&run(with(&["tools", "--provider", "gemini", "--format", "json"])).stdout);
-    let told = run(with(&["eval", "select", "--format", "json"]));
+    tools_are_named_apart(&run(&["tools", "--provider", "gemini", "--format", "json"]).stdout);
+    let told = run(&["eval", "select", "--format", "json"]);
     let scores: Value = serde_json::from_slice(&told.stdout).unwrap();
-    assert_eq!(scores, json(&recorded("select.json")), "the selection scores are those that were measured live");
+    assert_eq!(scores, json(&recorded(SINGLE, "select.json")), "the selection scores are those that were measured live");
     let model = scores.as_array().unwrap().iter().find(|row| row["model"].as_str().unwrap().starts_with("local/")).unwrap();
     assert!(model["scores"]["tool"]["n"].as_u64() >= Some(60), "{model}");
 }
@@ -98,13 +109,42 @@ fn sums_close_and_nothing_was_missing(run: &Path) {
 /// A question that nobody recorded is told as such, and not passed over: what the test above looks for exists.
 #[test]
 fn a_question_that_is_not_recorded_is_told() {
-    let (folder, args) = replay();
+    let (folder, args) = replay(SINGLE);
     let args: Vec<&str> =
         ["run", "--to", "generate", "--set", "generate.samples=392"].into_iter().chain(args.iter().map(String::as_str)).collect();
     ok(&mut folder.mcpmill(&args));
     let missing = |o: &Outcome| o.cause.as_deref().unwrap_or_default().contains("none is recorded");
     assert_eq!(rows::<Outcome>(&folder.run(), "3-generate").iter().filter(|o| missing(o)).count(), 2, "the two samples more");
 }
+
+/// All kinds beside the single call, each with enough conversations that were run to their end, and every turn of them
+/// by the embedded model or a server.
+#[test]
+fn the_recorded_conversations_come_out_as_they_did_live() {
+    let (folder, args) = replay(KINDS);
+    replayed(&folder, &["run"], &args);
+    let here = folder.run();
+    same_as_live(KINDS, &here);
+    servers_are_open_and_named(&here);
+    let samples: HashMap<String, Sample> =
+        rows::<Sample>(&here, "3-generate").into_iter().map(|sample| (sample.id.to_string(), sample)).collect();
+    let run: Vec<Trajectory> = rows(&here, "5-rollout");
+    for kind in SampleKind::ALL.into_iter().filter(|kind| *kind != SampleKind::Single) {
+        let made = samples.values().filter(|sample| sample.kind == kind).count();
+        let whole = run.iter().filter(|t| samples[t.sample_id.as_str()].kind == kind && t.ended == Ended::Answer).count();
+        assert!(made >= LEAST_OF_A_KIND, "{kind:?}: {made} made");
+        // Where no tool fits there is nothing to run.
+        assert!(whole >= LEAST_OF_A_KIND || kind == SampleKind::NoTool, "{kind:?}: {whole} run");
+    }
+    let models: BTreeSet<&str> = samples.values().flat_map(|s| &s.lineage).filter_map(|r| r.model.as_deref()).collect();
+    assert!(models.iter().all(|model| model.starts_with("local/qwen-coder-1.5b@")), "{models:?}");
+    let exported: Vec<ExportRow> = rows(&here, "7-export/mcp-tool-calls");
+    let kinds: BTreeSet<SampleKind> = exported.iter().map(|row| row.kind).collect();
+    assert_eq!(kinds.len(), SampleKind::ALL.len() - 1, "every kind comes to the end of the line: {kinds:?}");
+}
+
+/// Conversations of each kind.
+const LEAST_OF_A_KIND: usize = 25;
 
 /// At least 300 samples over at least 20 servers, all written by the embedded model.
 fn large_enough(run: &Path) {
@@ -113,8 +153,13 @@ fn large_enough(run: &Path) {
     assert!(samples.len() >= 300 && servers.len() >= 20, "{} samples, {} servers", samples.len(), servers.len());
     let models: BTreeSet<&str> = samples.iter().flat_map(|s| &s.lineage).filter_map(|r| r.model.as_deref()).collect();
     assert!(models.iter().all(|model| model.starts_with("local/qwen-coder-1.5b@")), "{models:?}");
+    servers_are_open_and_named(run);
+}
+
+/// Every server is under an open licence, and the NOTICE names it.
+fn servers_are_open_and_named(run: &Path) {
     let open = ["MIT", "Apache-2.0", "ISC", "MIT AND Apache-2.0"];
-    let notice = fs::read_to_string(recorded("NOTICE")).unwrap();
+    let notice = fs::read_to_string(recorded(SINGLE, "NOTICE")).unwrap();
     for server in rows::<ServerRecord>(run, "1-discover") {
         let licence = server.licence.unwrap();
         assert!(open.contains(&licence.as_str()), "{}: {licence}", server.name);
@@ -171,9 +216,14 @@ fn answers_are_the_servers(run: &Path) {
 /// What is handed on tells nothing about the machine it was made on, and nothing that opens a door.
 #[test]
 fn the_recorded_exchanges_are_small_and_tell_nothing_of_their_machine() {
-    let file = recorded("exchanges.jsonl.zst");
-    assert!(fs::metadata(&file).unwrap().len() <= 8 << 20);
-    let exchanges = ExchangeFile::open(&file, Limits::default()).unwrap();
+    for run in [SINGLE, KINDS] {
+        tells_nothing(&recorded(run, "exchanges.jsonl.zst"));
+    }
+}
+
+fn tells_nothing(file: &Path) {
+    assert!(fs::metadata(file).unwrap().len() <= 8 << 20);
+    let exchanges = ExchangeFile::open(file, Limits::default()).unwrap();
     assert!(exchanges.len() > 1500, "{} exchanges", exchanges.len());
     let store = tempfile::tempdir().unwrap();
     let folder = Folder::empty();
@@ -183,7 +233,7 @@ fn the_recorded_exchanges_are_small_and_tell_nothing_of_their_machine() {
     // The export refuses folders of this machine and the shapes of secrets; equal exchanges are equal bytes.
     let again = folder.path().join("again.jsonl.zst");
     ok(&mut folder.mcpmill(&["cache", "export", "--all", &again.to_string_lossy(), "--set", &set]));
-    assert_eq!(fs::read(&again).unwrap(), fs::read(&file).unwrap());
+    assert_eq!(fs::read(&again).unwrap(), fs::read(file).unwrap());
     let text = String::from_utf8(zstd::decode_all(fs::File::open(&again).unwrap()).unwrap()).unwrap();
     for word in ["/root/", "Authorization", "authorization", "api_key\":", "/target/", ".cache/"] {
         assert!(!text.contains(word), "`{word}` in the exchanges");
