@@ -4,6 +4,7 @@
 
 mod checks;
 mod kinds;
+mod requests;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -518,117 +519,6 @@ async fn a_model_that_is_down_fails_the_row_at_every_step() {
         assert_eq!((done.outcome.outcome, done.outcome.reason), (OutcomeKind::Failed, format!("{down}: model-failed")));
         assert!(done.outcome.cause.unwrap().contains("no answer"), "{down}");
     }
-}
-
-#[tokio::test]
-async fn several_requests_of_one_call_are_divided_among_the_samples() {
-    let model = Scripted::new(|request| match request.prompt_kind.as_str() {
-        "instruct" => {
-            Some(json!({"requests": ["Weather in Bergamo tomorrow, please.", "Will it rain in Bergamo today?"]}).to_string())
-        }
-        _ => usual(request),
-    });
-    let models = Models::new(model.recorded(), HashMap::new());
-    let settings = GenerateSettings { samples: 2, per_tool: 2, per_call: 2, ..settings(Profile::Small, 0) };
-    let out = Kept::<Sample>::default();
-    generate(vec![city()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
-    let mut texts: Vec<String> = out.ends().into_iter().flat_map(|d| d.rows).map(|s| s.instruction).collect();
-    texts.sort();
-    assert_eq!(texts, ["Weather in Bergamo tomorrow, please.", "Will it rain in Bergamo today?"]);
-}
-
-#[tokio::test]
-async fn a_bad_request_costs_its_own_sample_and_no_other_of_the_batch() {
-    let model = Scripted::new(|request| match request.prompt_kind.as_str() {
-        "instruct" => {
-            Some(json!({"requests": ["Use get_forecast for Bergamo, please.", "Will it rain in Bergamo today?"]}).to_string())
-        }
-        _ => usual(request),
-    });
-    let models = Models::new(model.recorded(), HashMap::new());
-    let settings = GenerateSettings { samples: 2, per_tool: 2, per_call: 2, ..settings(Profile::Small, 0) };
-    let out = Kept::<Sample>::default();
-    generate(vec![city()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
-    let ends = out.ends();
-    let texts: Vec<&str> = ends.iter().flat_map(|done| &done.rows).map(|sample| sample.instruction.as_str()).collect();
-    assert_eq!(texts, ["Will it rain in Bergamo today?"]);
-    let failed: Vec<&str> = ends.iter().filter_map(|done| done.outcome.cause.as_deref()).collect();
-    assert_eq!(failed, ["a request names the tool"]);
-}
-
-#[tokio::test]
-async fn a_call_holds_no_placeholder_that_nobody_said() {
-    let schema = json!({"type": "object", "properties": {"pattern": {"type": "string"}}, "required": ["pattern"]});
-    let (done, _) = make(tool(schema), &settings(Profile::Small, 0), |request| match request.prompt_kind.as_str() {
-        "instruct" => Some(json!({"requests": ["Please find me all the *.md files there are."]}).to_string()),
-        "slots" => Some(json!({"pattern": "*.md"}).to_string()),
-        _ => Some(json!({"pattern": "**/*.ext"}).to_string()),
-    })
-    .await;
-    assert_eq!(done.outcome.cause.as_deref(), Some("the call holds the placeholder `*.ext`"));
-}
-
-#[tokio::test]
-async fn what_is_read_is_there() {
-    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
-    let asked = |name: &str, path: &'static str| {
-        let tool = mcpmill_testkit::tool("1", name, "Reads or writes a file.", schema.clone());
-        let at_hand = [(tool.server_id.clone(), "/home/user/work/notes/todo.md; /home/user/work/data/a.csv".to_owned())];
-        let settings = GenerateSettings { at_hand: Arc::new(at_hand.into()), ..settings(Profile::Small, 0) };
-        async move {
-            let script = move |request: &ChatRequest| match request.prompt_kind.as_str() {
-                "instruct" => Some(json!({"requests": [format!("Please deal with the file {path} now.")]}).to_string()),
-                _ => Some(json!({"path": path}).to_string()),
-            };
-            make(tool, &settings, script).await.0.outcome
-        }
-    };
-    let absent = asked("read_file", "/home/user/work/data/todo.md").await;
-    assert_eq!(absent.reason, "instruct: unusable-reply");
-    assert_eq!(absent.cause.as_deref(), Some("`/home/user/work/data/todo.md` is read and is not there"));
-    assert_eq!(asked("read_file", "/home/user/work/notes/todo.md").await.outcome, OutcomeKind::Kept);
-    assert_eq!(asked("write_file", "/home/user/work/data/todo.md").await.outcome, OutcomeKind::Kept);
-}
-
-#[tokio::test]
-async fn a_later_reply_gives_no_sample_the_request_of_another() {
-    let asked = std::sync::atomic::AtomicUsize::new(0);
-    let model = Scripted::new(move |request| match request.prompt_kind.as_str() {
-        "instruct" => {
-            let time = asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            let first =
-                ["Use get_forecast for Bergamo.", "Will it rain in Bergamo today?", "Is Bergamo sunny on Sunday?"][time.min(2)];
-            Some(json!({"requests": [first, "Will it rain in Bergamo today?"]}).to_string())
-        }
-        _ => usual(request),
-    });
-    let store = std::sync::Arc::<mcpmill_testkit::Remembering>::default();
-    let recorder = Arc::new(mcpmill_core::edge::Recorder::new(store, mcpmill_core::edge::Mode::Reuse));
-    let chat = mcpmill_core::edge::RecordedChat::new(model, recorder);
-    let models = Models::new(chat, HashMap::new());
-    let settings = GenerateSettings { samples: 2, per_tool: 2, per_call: 2, ..settings(Profile::Small, 0) };
-    let out = Kept::<Sample>::default();
-    generate(vec![city()], &settings, &prompts(), &models, &context("3-generate"), &out).await.unwrap();
-    let mut texts: Vec<String> = out.ends().into_iter().flat_map(|done| done.rows).map(|sample| sample.instruction).collect();
-    texts.sort();
-    assert_eq!(texts, ["Is Bergamo sunny on Sunday?", "Will it rain in Bergamo today?"]);
-}
-
-#[tokio::test]
-async fn a_reply_that_copies_the_marks_around_what_it_was_shown_is_not_used() {
-    let (done, _) = make(city(), &settings(Profile::Small, 0), |request| {
-        let shown = text_of(request);
-        let mark = shown.lines().next().unwrap_or_default().to_owned();
-        Some(match request.prompt_kind.as_str() {
-            "instruct" if mark.starts_with("--- ") => {
-                json!({"requests": [format!("Weather in Bergamo? {mark} Thanks.")]}).to_string()
-            }
-            _ => usual(request)?,
-        })
-    })
-    .await;
-    assert_eq!(done.outcome.reason, "instruct: unusable-reply");
-    assert!(done.outcome.cause.unwrap().contains("copies the marks"));
 }
 
 #[tokio::test]
