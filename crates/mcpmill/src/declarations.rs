@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use include_dir::{Dir, include_dir};
@@ -203,9 +203,8 @@ struct Seed {
 impl Seed {
     fn whole(&self, name: &str, seeds: &BTreeMap<String, Self>) -> Result<WorldSpec, Failure> {
         let mut world = WorldSpec { at_hand: self.at_hand.clone(), ..WorldSpec::default() };
-        let inside =
-            |path: &str| !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-        if let Some(path) = self.files.keys().find(|path| !inside(path)) {
+        let own = self.own();
+        if let Some(path) = own.stray() {
             return Err(Failure::usage(format!(
                 "failed to read `marketplaces/worlds/{name}.toml`: `{path}` is no path inside the world"
             ))
@@ -231,7 +230,7 @@ impl Seed {
             }
             world.take(&part.own());
         }
-        world.take(&self.own());
+        world.take(&own);
         Ok(world)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use mcpmill_core::edge::{Bind, WorldSpec};
@@ -25,12 +25,11 @@ impl World {
         let world = Self { root };
         fs::create_dir(world.folder())?;
         fs::create_dir(world.state())?;
+        if let Some(path) = spec.stray() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` is no path inside the world")));
+        }
         for (path, content) in &spec.files {
-            let relative = Path::new(path);
-            if path.is_empty() || !relative.components().all(|part| matches!(part, Component::Normal(_))) {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` is no path inside the world")));
-            }
-            let target = world.folder().join(relative);
+            let target = world.folder().join(path);
             fs::create_dir_all(target.parent().unwrap_or(&target))?;
             fs::write(target, content)?;
         }

@@ -1,6 +1,9 @@
 //! MCP servers: preparing, connecting, listing and calling.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path},
+};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -86,6 +89,13 @@ impl WorldSpec {
     /// What of it calls are made on.
     pub fn acted_on(&self) -> Self {
         Self { at_hand: Vec::new(), ..self.clone() }
+    }
+
+    /// A file that would lie outside the folder.
+    pub fn stray(&self) -> Option<&str> {
+        let inside =
+            |path: &str| !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        self.files.keys().map(String::as_str).find(|path| !inside(path))
     }
 
     /// Puts the files, commands and calls of another one behind its own.

@@ -203,3 +203,15 @@ async fn ask(runner: &dyn ToolRunner, tool: &str, arguments: &Map<String, Value>
 fn settled(reply: &Value) -> bool {
     serde_json::from_value::<Called>(reply.clone()).is_ok_and(|called| !matches!(called, Called::NotConnected(_)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_world_is_filled_in_wherever_it_stands() {
+        let value = json!({"path": "${WORLD}/src", "all": ["${WORLD}", 7, {"in": "a ${WORLD} b"}], "name": "${STATE}"});
+        let want = json!({"path": "/tmp/w/src", "all": ["/tmp/w", 7, {"in": "a /tmp/w b"}], "name": "${STATE}"});
+        assert_eq!(placed(&value, "/tmp/w"), want);
+    }
+}
