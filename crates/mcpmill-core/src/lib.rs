@@ -18,6 +18,7 @@ pub mod reply;
 pub mod schema;
 pub mod schema_view;
 pub mod secrets;
+pub mod share;
 pub mod template;
 pub mod text;
 pub mod toolbox;

@@ -1,4 +1,3 @@
 //! Tool selection: does a model choose the right tool among many? And the metrics that say so.
 
-pub mod metrics;
 pub mod select;

@@ -11,11 +11,10 @@ use mcpmill_core::{
     naming::alias,
     record::{Message, Outcome, Prediction, Repairs, Row, Tool, Usage, count_repairs},
     reply,
+    share::Share,
     toolbox::Toolbox,
 };
 use serde::Serialize;
-
-use crate::metrics::Share;
 
 /// A held-out row to be measured on.
 #[derive(Clone, Debug, PartialEq)]

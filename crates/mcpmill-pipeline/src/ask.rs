@@ -53,6 +53,19 @@ impl Meter {
             .with_evolve_failed(self.evolve_failed.clone())
     }
 
+    /// Adds what further calls for the row used. What the row needs not (`spare`) keeps it from no end.
+    pub fn add(&mut self, other: Self, spare: bool) {
+        self.usage += other.usage;
+        self.attempts += other.attempts;
+        other.repairs.into_iter().for_each(|(rule, count)| *self.repairs.entry(rule).or_default() += count);
+        other.evolve_failed.into_iter().for_each(|(step, causes)| self.evolve_failed.entry(step).or_default().extend(causes));
+        self.untold.extend(other.untold);
+        if !spare {
+            self.waits = self.waits.or(other.waits);
+            self.unreachable = self.unreachable.take().or(other.unreachable);
+        }
+    }
+
     /// Counts the repairs of a reply that is used.
     pub fn repaired(&mut self, prompt: &str, repairs: &[Repair]) {
         count_repairs(&mut self.repairs, prompt, repairs);

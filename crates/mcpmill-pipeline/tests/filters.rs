@@ -284,9 +284,9 @@ async fn response_valid_looks_at_all_answers() {
     assert_eq!(yes.judge_run(&sample, short).await.1, "unjudged", "an answer without its result cannot be judged");
 }
 
-/// A row whose judge is down must not pass for judged: its stage would be sealed without it.
+/// A row whose judge is down is neither dropped nor judged, and says what is missing.
 #[tokio::test]
-async fn a_judge_that_cannot_be_asked_fails_the_row() {
+async fn a_judge_that_cannot_be_asked_leaves_the_row_unjudged() {
     let tool = tool("read", None);
     let others =
         vec![tool.clone(), Tool { cluster_id: mcpmill_core::id::ClusterId("clu_x".into()), ..self::tool("write", None) }];
@@ -296,12 +296,13 @@ async fn a_judge_that_cannot_be_asked_fails_the_row() {
     ] {
         let bench = bench(step, Some(DOWN), false, others.clone());
         let (outcome, verdict) = bench.judge(good(&tool)).await;
-        assert_eq!((outcome, verdict.judgement), (OutcomeKind::Failed, Judgement::Unjudged), "{}", verdict.reason);
+        assert_eq!((outcome, verdict.judgement), (OutcomeKind::Kept, Judgement::Unjudged), "{}", verdict.reason);
     }
     let bench = bench("kind = \"response-valid\"\nprompt = \"response\"\nlongest = 50", Some(DOWN), false, vec![tool.clone()]);
     let answer = ToolResult { content: json!([{"type": "text", "text": "fine"}]), structured_content: None, is_error: false };
     let (done, _) = bench.respond(&good(&tool), Ended::Answer, Some(answer)).await;
-    assert_eq!((done.outcome.outcome, done.rows.len()), (OutcomeKind::Failed, 0));
+    assert_eq!((done.outcome.outcome, done.rows.len()), (OutcomeKind::Kept, 1));
+    assert_eq!(done.outcome.reason, "unjudged: it");
     assert!(done.outcome.cause.unwrap().contains("no answer"));
 }
 

@@ -91,6 +91,9 @@ pub enum Verb {
         /// function-call (samples) or trajectory (after rollout)
         #[arg(long, value_name = "NAME")]
         chain: String,
+        /// Of a stage that is done, judge again what a filter could not judge: a model was down, or its reply was unusable
+        #[arg(long)]
+        rejudge: bool,
         /// Put questions off.
         #[command(flatten)]
         batch: Batching,

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod described;
+mod exams;
 mod look;
 mod put_off;
 mod surroundings;
@@ -9,12 +10,13 @@ mod visits;
 mod worlds;
 
 pub use accounts::is_answered;
+pub use exams::exam_rows;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -34,6 +36,7 @@ use mcpmill_pipeline::{
     filter::{Chain, Parts, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
     models::{Models, Role},
+    prompt::Prompt,
     rollout::needs_answers,
 };
 use mcpmill_store::{
@@ -58,7 +61,7 @@ use crate::{
 };
 
 /// Raised when a stage's rows would come out otherwise for the same input: part of its fingerprint.
-const STAGE_VERSION: u32 = 5;
+const STAGE_VERSION: u32 = 6;
 
 /// The exchange store of a run: the SQLite file, or in replay a file that `cache export` wrote.
 fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {
@@ -92,6 +95,8 @@ pub struct Line {
     pub limit: Option<usize>,
     /// `discover --record`: where pages are saved.
     pub record: Option<PathBuf>,
+    /// `filter --rejudge`: rows that a filter could not judge are judged again.
+    pub rejudge: bool,
     store: Arc<dyn Exchanges>,
     recorder: Arc<Recorder>,
     embedder: OnceCell<RecordedEmbedder>,
@@ -124,6 +129,7 @@ impl Line {
             cancel,
             limit,
             record: None,
+            rejudge: false,
             store,
             recorder,
             embedder: OnceCell::new(),
@@ -291,11 +297,14 @@ impl Line {
         let pace = self.filter_pace("function-call")?;
         let inputs = [self.path_of::<Sample>(Stage::Generate), self.path_of::<Tool>(Stage::Harvest)];
         let print = self.chain_fingerprint(Stage::FilterSamples, "function-call", &inputs)?;
+        let before = self.rejudging(Stage::FilterSamples, &print)?;
+        let exams = OnceLock::new();
         let work = async |cx: &Context, out: &dyn Sink<Sample>| {
-            let chain = self.chain("function-call", &toolbox).await?;
-            filter_samples(samples, &chain, Arc::clone(&toolbox), pace, cx, out).await.map_err(Failure::from)
+            let chain = self.examined(Stage::FilterSamples, &toolbox, &before, pace, &exams).await?;
+            Box::pin(filter_samples(samples, &chain, Arc::clone(&toolbox), pace, cx, out)).await.map_err(Failure::from)
         };
-        let info = self.stage(Stage::FilterSamples.folder(), &print, true, work).await?;
+        let info = Box::pin(self.stage(Stage::FilterSamples.folder(), &print, true, work)).await?;
+        let info = self.tell_exams(Stage::FilterSamples, info, exams.into_inner(), &before).await?;
         self.tell_unjudged(Stage::FilterSamples)?;
         Ok(info)
     }
@@ -307,11 +316,15 @@ impl Line {
         let pace = self.filter_pace("trajectory")?;
         let inputs = [self.path_of::<Trajectory>(Stage::Rollout), self.path_of::<Sample>(Stage::FilterSamples)];
         let print = self.chain_fingerprint(Stage::FilterTrajectories, "trajectory", &inputs)?;
+        let before = self.rejudging(Stage::FilterTrajectories, &print)?;
+        let exams = OnceLock::new();
         let work = async |cx: &Context, out: &dyn Sink<Trajectory>| {
-            let chain = self.chain("trajectory", &toolbox).await?;
-            filter_trajectories(trajectories, &samples, &chain, Arc::clone(&toolbox), pace, cx, out).await.map_err(Failure::from)
+            let chain = self.examined(Stage::FilterTrajectories, &toolbox, &before, pace, &exams).await?;
+            let toolbox = Arc::clone(&toolbox);
+            Box::pin(filter_trajectories(trajectories, &samples, &chain, toolbox, pace, cx, out)).await.map_err(Failure::from)
         };
-        let info = self.stage(Stage::FilterTrajectories.folder(), &print, true, work).await?;
+        let info = Box::pin(self.stage(Stage::FilterTrajectories.folder(), &print, true, work)).await?;
+        let info = self.tell_exams(Stage::FilterTrajectories, info, exams.into_inner(), &before).await?;
         self.tell_unjudged(Stage::FilterTrajectories)?;
         self.tell_executable()?;
         Ok(info)
@@ -465,7 +478,7 @@ impl Line {
         let knobs = json!({ "models": self.model_names(&needs.roles)?, "embedder": embedder });
         let files: Vec<String> = needs.prompts.into_iter().map(|id| format!("prompts/{id}.md")).collect();
         let chain = format!("filters/{chain}.toml");
-        let files: Vec<&str> = files.iter().map(String::as_str).chain([chain.as_str()]).collect();
+        let files: Vec<&str> = files.iter().map(String::as_str).chain([chain.as_str(), exams::PLANTED]).collect();
         self.fingerprint(stage, &knobs, &files, inputs)
     }
 
@@ -473,15 +486,21 @@ impl Line {
         roles.iter().map(|&role| Ok((role.to_string(), model_of(&self.config, role)?.name))).collect()
     }
 
-    async fn chain(&self, id: &str, toolbox: &Arc<Toolbox>) -> Result<Chain, Failure> {
+    /// A chain over these tools, whose prompts are tried `times` as often as they say. What a step works with and is not
+    /// there leaves its rows unjudged.
+    async fn chain(&self, id: &str, toolbox: &Arc<Toolbox>, times: u32) -> Result<Chain, Failure> {
         let text = self.declarations.chain(id)?;
         let needs = Chain::needs(text);
-        // What is missing is told before the first row: a stage of nothing but `unjudged` would be sealed.
-        let unused = || Err::<_, String>("no step of the chain needs it".into());
-        let models = if needs.roles.is_empty() { unused() } else { Ok(self.models(&needs.roles).await?) };
-        let embedder = if needs.embedder { Ok(self.embedder().await?) } else { Err("no step of the chain needs it".into()) };
+        let unused = || "no step of the chain needs it".to_owned();
+        let models =
+            if needs.roles.is_empty() { Err(unused()) } else { self.models(&needs.roles).await.map_err(|e| e.chain.join(": ")) };
+        let embedder = if needs.embedder { self.embedder().await.map_err(|e| e.chain.join(": ")) } else { Err(unused()) };
         needs.prompts.iter().try_for_each(|id| self.declarations.prompt(id).map(drop))?;
-        let prompt = |id: &str| self.declarations.prompt(id).ok();
+        let prompt = |id: &str| {
+            let mut prompt: Prompt = self.declarations.prompt(id).ok()?;
+            prompt.tries *= times;
+            Some(prompt)
+        };
         let parts = Parts { embedder, models, toolbox: Arc::clone(toolbox), prompt: &prompt };
         Chain::parse(id, text, &parts).map_err(|e| Failure::usage(e.to_string()).hint(format!("see filters/{id}.toml")))
     }

@@ -49,6 +49,8 @@ pub struct Setup {
     pub global: Global,
     /// `discover --record`: where pages are saved.
     pub record: Option<PathBuf>,
+    /// `filter --rejudge`.
+    pub rejudge: bool,
     /// `--batch`: where questions are put off.
     pub batch: Option<Target>,
 }
@@ -79,7 +81,7 @@ impl Setup {
         } else {
             absolute(&here, &config.exchange_store)
         };
-        Ok(Self { config, declarations: Declarations::load(&here)?, global, record: None, batch: None })
+        Ok(Self { config, declarations: Declarations::load(&here)?, global, record: None, rejudge: false, batch: None })
     }
 }
 
@@ -113,19 +115,25 @@ pub async fn stages(setup: Setup, from: Stage, to: Stage, choice: Choice) -> Res
         }
         let finished = line.run.info().state == RunState::Finished;
         line.set_state(RunState::Unfinished)?;
-        for stage in Stage::ALL.into_iter().filter(|s| (from..=to).contains(s)) {
-            line.run_stage(stage).await?;
+        let done = Stage::ALL.into_iter().filter(|stage| (from..=to).contains(stage));
+        for stage in done.clone() {
+            // A dataset without rows is what a judge that cannot be relied on leaves: that is told first.
+            line.run_stage(stage).await.or_else(|failure| line.judged_well(done.clone()).and(Err(failure)))?;
         }
         if format == Format::Json {
             println!("{}", json!({ "run": line.run.info().id, "path": line.run.path() }));
         }
         if to < Stage::Export {
             // A finished run of which nothing was made again is as finished as before.
-            return if finished && !line.has_worked() { line.set_state(RunState::Finished) } else { Ok(()) };
+            if finished && !line.has_worked() {
+                line.set_state(RunState::Finished)?;
+            }
+            return line.judged_well(done);
         }
         // The report first: a run that is finished has one.
         report::write(line)?;
-        line.set_state(RunState::Finished)
+        line.set_state(RunState::Finished)?;
+        line.judged_well(done)
     })
     .await
 }
@@ -153,7 +161,7 @@ pub async fn in_run(
         let count = setup.declarations.from_folder.len();
         events.note(format!("{count} declarations of this folder replace or add to the built-in ones"));
     }
-    let Setup { config, declarations, global, record, batch } = setup;
+    let Setup { config, declarations, global, record, rejudge, batch } = setup;
     let prices = Prices::load(&declarations)?;
     let mut edges = Edges::new(&config, global.unsandboxed, global.offline).with_accounts(prices, events.clone());
     if let Some(target) = batch {
@@ -163,6 +171,7 @@ pub async fn in_run(
     }
     let mut line = Line::new(config, declarations, run, edges, events.clone(), interruptible(), global.limit).await?;
     line.record = record;
+    line.rejudge = rejudge;
     let outcome = work(&mut line).await;
     // What ended the work is told before what is wrong with the report.
     let outcome = outcome.and(line.settle().await).and(report::write(&line));

@@ -1,5 +1,6 @@
 //! The records that travel between stages. Field names are the column names of the artifacts.
 
+mod exam;
 mod export;
 mod message;
 mod outcome;
@@ -12,6 +13,7 @@ mod twin;
 mod usage;
 mod verdict;
 
+pub use exam::{Exam, ExamEnd};
 pub use export::{ExportRow, Split};
 pub use message::{FunctionCall, Message, ToolCall, ToolCallKind};
 pub use outcome::{EvolveFailed, Outcome, OutcomeKind, Repairs, Wait, count_repairs};

@@ -1,13 +1,19 @@
 //! Chain files: ordered steps with their thresholds.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use mcpmill_core::edge::RecordedEmbedder;
+use mcpmill_core::{
+    edge::RecordedEmbedder,
+    record::{ExamEnd, Judgement, Verdict, Wait},
+};
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::{
-    Filter, embedding_similarity::EmbeddingSimilarity, quality_score::QualityScore, response_valid::ResponseValid,
+    Filter, Taken, embedding_similarity::EmbeddingSimilarity, quality_score::QualityScore, response_valid::ResponseValid,
     schema_valid::SchemaValid, tool_invocation::ToolInvocation, turns::Turns,
 };
 use crate::{
@@ -21,7 +27,33 @@ pub struct Chain {
     /// Its id: the file name without ending.
     pub id: String,
     /// Its steps, in order.
-    pub steps: Vec<Box<dyn Filter>>,
+    pub(super) steps: Vec<Placed>,
+    /// Share of the rows that every step judges, dropped or not.
+    pub(super) audit: f64,
+    /// Whether a step that fails its exam ends the run well all the same.
+    pub(super) tolerates: bool,
+    /// Verdicts of an earlier pass that stand, by row and step.
+    pub(super) decided: HashMap<(String, String), Verdict>,
+}
+
+/// A step in its chain.
+pub(super) struct Placed {
+    pub(super) filter: Box<dyn Filter>,
+    /// The same without its models: what it can say of a row by itself.
+    pub(super) mute: Box<dyn Filter>,
+    /// Why what it works with is not there.
+    pub(super) absent: Option<String>,
+    pub(super) worth: Worth,
+}
+
+/// What the verdicts of a step are worth.
+pub(super) enum Worth {
+    /// They count.
+    Trusted,
+    /// Nothing: it failed its exam, so.
+    Nothing(String),
+    /// Not known before this is there.
+    Open(Wait, String),
 }
 
 /// A chain file that cannot be used.
@@ -60,11 +92,31 @@ pub struct Parts<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default)]
+    on_failed_exam: OnFailedExam,
+    #[serde(default = "audit")]
+    audit: f64,
     step: Vec<toml::Table>,
 }
 
+/// What a failed exam means for the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OnFailedExam {
+    /// It ends with exit code 3.
+    #[default]
+    Fail,
+    /// The verdicts of the step are `unjudged`, and that is all.
+    Unjudged,
+}
+
+/// One row in ten is judged by all steps where the chain does not say.
+fn audit() -> f64 {
+    0.1
+}
+
 /// One `[[step]]`, by its kind.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Step {
     SchemaValid {
@@ -129,32 +181,55 @@ impl Chain {
         if file.step.is_empty() {
             return Err(fail("it has no steps".into()));
         }
+        if !(0.0..=1.0).contains(&file.audit) {
+            return Err(fail("`audit` lies between 0 and 1".into()));
+        }
         let build = |(i, table): (usize, toml::Table)| {
             let step: Step = table.try_into().map_err(|e: toml::de::Error| fail(format!("step {}: {}", i + 1, e.message())))?;
-            build(step, parts).map_err(|detail| fail(format!("step {}: {detail}", i + 1)))
+            let absent = step.absent(parts);
+            let nobody = || "nobody is asked".to_owned();
+            let toolbox = Arc::clone(&parts.toolbox);
+            let without = Parts { embedder: Err(nobody()), models: Err(nobody()), toolbox, prompt: parts.prompt };
+            let build = |parts| build(step.clone(), parts).map_err(|detail| fail(format!("step {}: {detail}", i + 1)));
+            Ok(Placed { filter: build(parts)?, mute: build(&without)?, absent, worth: Worth::Trusted })
         };
-        let steps = file.step.into_iter().enumerate().map(build).collect::<Result<_, _>>()?;
-        Ok(Self { id: id.to_owned(), steps })
+        let steps: Vec<Placed> = file.step.into_iter().enumerate().map(build).collect::<Result<_, _>>()?;
+        let mut names: Vec<&str> = steps.iter().map(|step| step.filter.name()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(fail(format!("two steps have the name `{}`", twice[0])));
+        }
+        let tolerates = file.on_failed_exam == OnFailedExam::Unjudged;
+        Ok(Self { id: id.to_owned(), steps, audit: file.audit, tolerates, decided: HashMap::new() })
+    }
+
+    /// Lets the verdicts of an earlier pass stand that decided something; the others are sought again.
+    #[must_use]
+    pub fn with_decided(mut self, verdicts: Vec<Verdict>) -> Self {
+        let decided = verdicts.into_iter().filter(|verdict| verdict.judgement != Judgement::Unjudged);
+        self.decided = decided.map(|verdict| ((verdict.subject_id.clone(), verdict.filter.clone()), verdict)).collect();
+        self
+    }
+
+    /// Takes the exams of its steps to heart: verdicts of one that failed are `unjudged` from now on.
+    #[must_use]
+    pub fn heeding(mut self, taken: &[Taken]) -> Self {
+        for Taken { exam, waits } in taken {
+            let Some(step) = self.steps.iter_mut().find(|step| step.filter.name() == exam.filter) else { continue };
+            step.worth = match (exam.end, waits) {
+                (_, Some((wait, cause))) => Worth::Open(*wait, cause.clone()),
+                (ExamEnd::Failed, None) => Worth::Nothing(exam.cause.clone().unwrap_or_default()),
+                (ExamEnd::Passed | ExamEnd::NotTaken, None) => Worth::Trusted,
+            };
+        }
+        self
     }
 
     /// What the steps of a chain file work with; nothing for a file that cannot be read.
     pub fn needs(text: &str) -> Needs {
         let mut needs = Needs::default();
         let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
-        for step in steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()) {
-            match step {
-                Step::SchemaValid { .. } => {}
-                Step::EmbeddingSimilarity { .. } => needs.embedder = true,
-                Step::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
-                    needs.prompts.extend([prompt, none_prompt]);
-                    needs.roles.extend(verifiers);
-                }
-                Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } | Step::Turns { prompt, .. } => {
-                    needs.prompts.push(prompt);
-                    needs.roles.push(Role::Judge);
-                }
-            }
-        }
+        steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()).for_each(|step| step.needs(&mut needs));
         needs
     }
 
@@ -170,6 +245,32 @@ impl Chain {
             Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } | Step::Turns { prompt, .. } => tries(&prompt),
         });
         rounds.max().unwrap_or_default()
+    }
+}
+
+impl Step {
+    /// Adds what it works with.
+    fn needs(&self, needs: &mut Needs) {
+        match self {
+            Self::SchemaValid { .. } => {}
+            Self::EmbeddingSimilarity { .. } => needs.embedder = true,
+            Self::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
+                needs.prompts.extend([prompt.clone(), none_prompt.clone()]);
+                needs.roles.extend(verifiers);
+            }
+            Self::QualityScore { prompt, .. } | Self::ResponseValid { prompt, .. } | Self::Turns { prompt, .. } => {
+                needs.prompts.push(prompt.clone());
+                needs.roles.push(Role::Judge);
+            }
+        }
+    }
+
+    /// Why something that it works with is not there.
+    fn absent(&self, parts: &Parts<'_>) -> Option<String> {
+        let mut needs = Needs::default();
+        self.needs(&mut needs);
+        let embedder = parts.embedder.as_ref().err().filter(|_| needs.embedder);
+        embedder.or(parts.models.as_ref().err().filter(|_| !needs.roles.is_empty())).cloned()
     }
 }
 

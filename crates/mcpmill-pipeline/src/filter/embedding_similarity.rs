@@ -7,7 +7,7 @@ use mcpmill_core::{
 };
 use serde_json::json;
 
-use super::{Bench, Case, Filter};
+use super::{Bench, Case, Filter, Plant};
 use crate::ask::Meter;
 
 pub(super) struct EmbeddingSimilarity {
@@ -21,6 +21,10 @@ pub(super) struct EmbeddingSimilarity {
 impl Filter for EmbeddingSimilarity {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn plants(&self) -> Vec<Plant> {
+        vec![Plant::Copy, Plant::NearCopy, Plant::OtherRequest]
     }
 
     async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict {

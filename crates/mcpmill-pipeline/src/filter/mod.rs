@@ -3,6 +3,7 @@
 
 mod chain;
 mod embedding_similarity;
+mod exam;
 mod quality_score;
 mod response_valid;
 mod schema_valid;
@@ -10,6 +11,7 @@ mod tool_invocation;
 mod turns;
 
 pub use chain::{Chain, ChainError, Needs, Parts};
+pub use exam::{ExamRows, Plant, Taken, examine};
 pub use response_valid::RESPONSE_VALID;
 pub(crate) use response_valid::failing;
 
@@ -21,10 +23,13 @@ use mcpmill_core::{
     event::Summary,
     id::SampleId,
     naming::alias,
-    record::{Ended, FunctionCall, Judgement, Message, Outcome, OutcomeKind, Row, Sample, SampleKind, Tool, Trajectory, Verdict},
+    record::{
+        Ended, FunctionCall, Judgement, Message, Outcome, OutcomeKind, Row, Sample, SampleKind, Tool, Trajectory, Verdict, Wait,
+    },
 };
 
-use crate::ask::Meter;
+use crate::ask::{Meter, seed_of};
+use chain::{Placed, Worth};
 use mcpmill_core::toolbox::Toolbox;
 
 /// What a filter looks at.
@@ -49,6 +54,25 @@ pub trait Filter: Send + Sync {
 
     /// Judges one row. It cannot fail: what it could not decide is `unjudged`, with the cause.
     async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict;
+
+    /// Whether it asks nobody and finds the same in every run: it is then judged first where others want to know which
+    /// rows are left, and examined on all planted rows.
+    fn is_free(&self) -> bool {
+        false
+    }
+
+    /// Whether it wants to see all rows before the first is judged.
+    fn sees_all(&self) -> bool {
+        false
+    }
+
+    /// Looks at the rows that the free steps before it leave.
+    async fn prepare(&self, _rows: &[&Case<'_>]) {}
+
+    /// The faults that its exam plants, each of which it is to catch; none for a filter without an exam.
+    fn plants(&self) -> Vec<Plant> {
+        Vec::new()
+    }
 
     /// Places in the conversation that its verdict leaves in and that are not to be learned from.
     fn masks(&self, _: &Verdict) -> Vec<u32> {
@@ -101,16 +125,21 @@ pub async fn filter_samples(
     out: &dyn Sink<Sample>,
 ) -> Result<Summary, StageError> {
     let toolbox = &toolbox;
+    if chain.sees_all() {
+        let tools: Vec<_> = samples.iter().map(|sample| labelled(sample, toolbox)).collect();
+        let known = samples.iter().zip(&tools);
+        let cases = known.filter_map(|(sample, tools)| case(sample.id.as_str(), sample, tools, None)).collect();
+        prepare(chain, cases).await;
+    }
     drive(samples, pace, cx, out, |sample| async move {
-        let (Some(tool), Some(called)) = labelled(&sample, toolbox) else {
+        let tools = labelled(&sample, toolbox);
+        let Some(case) = case(sample.id.as_str(), &sample, &tools, None) else {
             return Done::none(Outcome::failed(
                 sample.id.as_str(),
                 "unknown-tool",
                 "a tool of the sample is not among the harvested ones",
             ));
         };
-        let subject = sample.id.to_string();
-        let case = Case { subject: &subject, sample: &sample, tool, called: &called, trajectory: None };
         let judged = judge(chain, &case).await;
         done(sample, judged)
     })
@@ -132,6 +161,14 @@ pub async fn filter_trajectories(
     out: &dyn Sink<Trajectory>,
 ) -> Result<Summary, StageError> {
     let toolbox = &toolbox;
+    if chain.sees_all() {
+        let run = trajectories.iter().filter(|trajectory| trajectory.ended != Ended::Refused);
+        let known: Vec<_> = run.filter_map(|trajectory| Some((trajectory, samples.get(&trajectory.sample_id)?))).collect();
+        let tools: Vec<_> = known.iter().map(|(_, sample)| labelled(sample, toolbox)).collect();
+        let known = known.iter().zip(&tools);
+        let cases = known.filter_map(|((run, sample), tools)| case(run.id.as_str(), sample, tools, Some(run))).collect();
+        prepare(chain, cases).await;
+    }
     drive(trajectories, pace, cx, out, |mut trajectory| async move {
         let id = trajectory.id.to_string();
         if trajectory.ended == Ended::Refused {
@@ -141,10 +178,10 @@ pub async fn filter_trajectories(
         }
         let sample = samples.get(&trajectory.sample_id);
         let tools = sample.map(|sample| labelled(sample, toolbox)).unwrap_or_default();
-        let (Some(sample), (Some(tool), Some(called))) = (sample, tools) else {
+        let Some(case) = sample.and_then(|sample| case(&id, sample, &tools, Some(&trajectory))) else {
             return Done::none(Outcome::failed(id, "unknown-sample", "the trajectory's sample or tool is not in this run"));
         };
-        let judged = judge(chain, &Case { subject: &id, sample, tool, called: &called, trajectory: Some(&trajectory) }).await;
+        let judged = judge(chain, &case).await;
         // What went wrong first, else that all is well.
         let telling = judged.verdicts.iter().find(|v| v.judgement != Judgement::Keep).or(judged.verdicts.last());
         trajectory.response_verdict = telling.map(|v| v.reason.split(':').next().unwrap_or_default().to_owned());
@@ -157,9 +194,36 @@ pub async fn filter_trajectories(
 }
 
 /// The tool a sample is about first, and those it calls.
-fn labelled<'a>(sample: &Sample, toolbox: &'a Toolbox) -> (Option<&'a Tool>, Option<Vec<&'a Tool>>) {
+type Labelled<'a> = (Option<&'a Tool>, Option<Vec<&'a Tool>>);
+
+fn labelled<'a>(sample: &Sample, toolbox: &'a Toolbox) -> Labelled<'a> {
     let first = sample.about().next().and_then(|id| toolbox.get(id));
     (first, sample.tool_ids.iter().map(|id| toolbox.get(id)).collect())
+}
+
+/// A row as filters see it; `None` where a tool of its is not known.
+fn case<'a>(subject: &'a str, sample: &'a Sample, tools: &'a Labelled<'a>, run: Option<&'a Trajectory>) -> Option<Case<'a>> {
+    let (Some(tool), Some(called)) = tools else { return None };
+    Some(Case { subject, sample, tool, called, trajectory: run })
+}
+
+/// Shows all rows to the steps that want to see them: those that the free steps before leave.
+async fn prepare(chain: &Chain, cases: Vec<Case<'_>>) {
+    let mut left: Vec<&Case<'_>> = cases.iter().collect();
+    let last = chain.steps.iter().rposition(|step| step.filter.sees_all());
+    for step in chain.steps.iter().take(last.map_or(0, |last| last + 1)) {
+        step.filter.prepare(&left).await;
+        if step.filter.is_free() {
+            let mut stay = Vec::with_capacity(left.len());
+            for case in left {
+                let verdict = step.filter.judge(case, &mut Meter::default()).await;
+                if verdict.judgement != Judgement::Drop {
+                    stay.push(case);
+                }
+            }
+            left = stay;
+        }
+    }
 }
 
 impl Case<'_> {
@@ -190,36 +254,86 @@ struct Judged {
     meter: Meter,
 }
 
-/// Asks the steps in order until one drops the row.
+/// Asks the steps in order until one drops the row; all of them where the row is audited.
 async fn judge(chain: &Chain, case: &Case<'_>) -> Judged {
     let mut judged = Judged::default();
+    let audited = chain.audits(case.subject);
+    let mut dropped = false;
     for step in &chain.steps {
-        let verdict = step.judge(case, &mut judged.meter).await;
-        let dropped = verdict.judgement == Judgement::Drop;
-        judged.masked.extend(step.masks(&verdict));
+        let mut meter = Meter::default();
+        let verdict = chain.verdict(step, case, &mut meter).await;
+        // What nobody needs keeps no row waiting.
+        let unneeded = dropped && meter.unreachable.is_some();
+        judged.meter.add(meter, dropped);
+        if unneeded {
+            continue;
+        }
+        if !dropped {
+            judged.masked.extend(step.filter.masks(&verdict));
+            dropped = verdict.judgement == Judgement::Drop;
+        }
         judged.verdicts.push(verdict);
-        if dropped {
+        if dropped && !audited {
             break;
         }
     }
     judged
 }
 
-/// The end of a judged row: dropped by a step, kept, or kept with steps that could not decide. A row
-/// whose judge could not be asked at all has failed; more than a few of those end the stage unsealed.
+impl Chain {
+    fn sees_all(&self) -> bool {
+        self.steps.iter().any(|step| step.filter.sees_all())
+    }
+
+    /// Whether all steps judge this row, dropped or not: what each would do alone is counted on such rows.
+    pub fn audits(&self, subject: &str) -> bool {
+        is_audited(subject, self.audit)
+    }
+
+    async fn verdict(&self, step: &Placed, case: &Case<'_>, meter: &mut Meter) -> Verdict {
+        let filter = step.filter.name();
+        if let Some(verdict) = self.decided.get(&(case.subject.to_owned(), filter.to_owned())) {
+            return verdict.clone();
+        }
+        match &step.worth {
+            Worth::Trusted => step.filter.judge(case, meter).await,
+            Worth::Nothing(why) => {
+                let verdict = step.mute.judge(case, meter).await;
+                let decided = !step.filter.is_free() && verdict.judgement != Judgement::Unjudged;
+                let failed = || Bench { subject: case.subject, filter }.unjudged(format!("unjudged: failed its exam: {why}"));
+                if decided { verdict } else { failed() }
+            }
+            // It is asked meanwhile, so that exam and rows need one batch and not two.
+            Worth::Open(wait, cause) => {
+                let verdict = step.filter.judge(case, meter).await;
+                meter.unreachable.get_or_insert_with(|| cause.clone());
+                meter.waits.get_or_insert(*wait);
+                verdict
+            }
+        }
+    }
+}
+
+/// Whether a row is among the share that every step judges: the same rows in every run.
+pub fn is_audited(subject: &str, share: f64) -> bool {
+    (seed_of(&format!("audit\n{subject}")) % 10_000) as f64 + 0.5 < share * 10_000.0
+}
+
+/// The end of a judged row: dropped by a step, kept, or kept with steps that could not decide. A judge that cannot be
+/// asked leaves the row unjudged; one whose answer is still to come, or to be paid, keeps it waiting.
 fn done<T: Row>(row: T, Judged { verdicts, meter, .. }: Judged) -> Done<T> {
     let id = row.row_id().to_owned();
     let dropped = verdicts.iter().find(|v| v.judgement == Judgement::Drop);
     let undecided: Vec<&str> =
         verdicts.iter().filter(|v| v.judgement == Judgement::Unjudged).map(|v| v.filter.as_str()).collect();
-    let outcome = match (dropped, &meter.unreachable) {
+    let outcome = match (dropped, meter.waits.filter(|wait| *wait != Wait::Model)) {
         (Some(verdict), _) => Outcome { cause: Some(verdict.reason.clone()), ..Outcome::dropped(id, verdict.filter.clone()) },
-        (None, Some(cause)) => match meter.waits {
-            Some(wait) => Outcome::waiting(id, wait, cause.clone()),
-            None => Outcome::failed(id, "model-failed", cause.clone()),
-        },
+        (None, Some(wait)) => Outcome::waiting(id, wait, meter.unreachable.clone().unwrap_or_default()),
         (None, None) if undecided.is_empty() => Outcome::kept(id),
-        (None, None) => Outcome { reason: format!("unjudged: {}", undecided.join(", ")), ..Outcome::kept(id) },
+        (None, None) => {
+            let reason = format!("unjudged: {}", undecided.join(", "));
+            Outcome { reason, cause: meter.unreachable.clone(), ..Outcome::kept(id) }
+        }
     };
     let rows = if outcome.outcome == OutcomeKind::Kept { vec![row] } else { Vec::new() };
     Done { outcome: meter.told(outcome), rows, verdicts }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use mcpmill_core::record::{FunctionCall, Tool, Verdict};
 use serde_json::{Value, json};
 
-use super::{Bench, Case, Filter};
+use super::{Bench, Case, Filter, Plant};
 use crate::{
     ask::{Meter, Question, ask},
     card::{card_of, property_names},
@@ -37,16 +37,20 @@ impl Filter for QualityScore {
         &self.name
     }
 
+    fn plants(&self) -> Vec<Plant> {
+        vec![Plant::WrongTool, Plant::WrongValue, Plant::WrongValueOrder, Plant::Vague]
+    }
+
     async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict {
         let bench = Bench { subject: case.subject, filter: &self.name };
-        let models = match &self.models {
-            Ok(models) => models,
-            Err(why) => return bench.unjudged(format!("no model: {why}")),
-        };
         let calls = case.calls();
         if calls.is_empty() {
             return bench.keep("not applicable: the sample calls no tool, so there are no arguments to grade");
         }
+        let models = match &self.models {
+            Ok(models) => models,
+            Err(why) => return bench.unjudged(format!("no model: {why}")),
+        };
         let (card, arguments) = shown(&calls, case.tool);
         let question = Question {
             prompt: &self.prompt,

@@ -10,7 +10,7 @@ use mcpmill_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Bench, Case, Filter};
+use super::{Bench, Case, Filter, Plant};
 use crate::{
     ask::{AskFailure, Meter, Question, ask},
     models::{Models, Role},
@@ -34,6 +34,10 @@ pub(super) struct ResponseValid {
 impl Filter for ResponseValid {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn plants(&self) -> Vec<Plant> {
+        vec![Plant::SoftError, Plant::SoftErrorOrder, Plant::HardError, Plant::Empty, Plant::OtherAnswer]
     }
 
     /// Reasons begin with a type and a colon: `ok: …`, `hard-error: …`; that type is stored with the row.

@@ -8,7 +8,7 @@ use mcpmill_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Bench, Case, Filter};
+use super::{Bench, Case, Filter, Plant};
 use crate::ask::Meter;
 
 pub(super) struct SchemaValid {
@@ -19,6 +19,14 @@ pub(super) struct SchemaValid {
 impl Filter for SchemaValid {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn is_free(&self) -> bool {
+        true
+    }
+
+    fn plants(&self) -> Vec<Plant> {
+        vec![Plant::Missing, Plant::Mistyped]
     }
 
     async fn judge(&self, case: &Case<'_>, _: &mut Meter) -> Verdict {

@@ -11,7 +11,7 @@ use mcpmill_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Bench, Case, Filter, chain::DropWhen};
+use super::{Bench, Case, Filter, Plant, chain::DropWhen};
 use crate::{
     ask::{AskFailure, Meter},
     models::{Models, Role},
@@ -36,6 +36,10 @@ pub(super) struct ToolInvocation {
 impl Filter for ToolInvocation {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn plants(&self) -> Vec<Plant> {
+        vec![Plant::WrongTool, Plant::WrongToolOrder]
     }
 
     async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict {

@@ -11,7 +11,7 @@ use mcpmill_core::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Bench, Case, Filter};
+use super::{Bench, Case, Filter, Plant};
 use crate::{
     ask::{AskFailure, Meter, Question, ask},
     card::one_line,
@@ -43,6 +43,10 @@ struct Found {
 impl Filter for Turns {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn plants(&self) -> Vec<Plant> {
+        vec![Plant::OtherClosing]
     }
 
     /// Reasons begin with a type and a colon, as those of the response filter do.

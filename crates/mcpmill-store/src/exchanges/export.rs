@@ -54,8 +54,12 @@ pub(super) fn write(
 
 /// The exchanges of a file, every key checked; an error is the last item.
 pub(super) fn read(path: &Path, limits: Limits) -> Result<Lines, ExchangesError> {
-    let open = || zstd::Decoder::new(File::open(path)?);
-    let decoder = open().map_err(|e| ExchangesError::new(path, e))?;
+    read_from(path, File::open(path).map_err(|e| ExchangesError::new(path, e))?, limits)
+}
+
+/// As [`read`], for bytes from elsewhere; `path` names them in errors.
+pub(super) fn read_from(path: &Path, packed: impl Read + 'static, limits: Limits) -> Result<Lines, ExchangesError> {
+    let decoder = zstd::Decoder::new(packed).map_err(|e| ExchangesError::new(path, e))?;
     let reader = BufReader::with_capacity(1 << 16, decoder);
     Ok(Lines { path: path.to_owned(), reader: Some(Box::new(reader)), limits, number: 0, total: 0 })
 }

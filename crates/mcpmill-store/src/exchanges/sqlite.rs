@@ -116,8 +116,21 @@ impl SqliteExchanges {
         for exchange in export::read(path, limits)? {
             exchange?;
         }
+        self.take_in(export::read(path, limits)?)
+    }
+
+    /// Takes in exchanges that come with the program: the bytes of a file written by [`SqliteExchanges::export`], which
+    /// errors call `name`.
+    ///
+    /// # Errors
+    /// As those of [`SqliteExchanges::import`]; what stands before the line in question is taken in.
+    pub fn take_in_shipped(&self, name: &str, packed: &'static [u8]) -> Result<Imported, ExchangesError> {
+        self.take_in(export::read_from(Path::new(name), packed, Limits::default())?)
+    }
+
+    fn take_in(&self, lines: export::Lines) -> Result<Imported, ExchangesError> {
         let mut done = Imported::default();
-        let mut lines = export::read(path, limits)?.peekable();
+        let mut lines = lines.peekable();
         while lines.peek().is_some() {
             let group: Vec<Exchange> = lines.by_ref().take(IMPORT_ROWS).collect::<Result<_, _>>()?;
             let all = group.len() as u64;

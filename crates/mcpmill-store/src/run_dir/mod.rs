@@ -182,6 +182,15 @@ impl RunDir {
         stage::open(&self.path.join(name), name, fingerprint)
     }
 
+    /// Moves what the folder `name` holds to `<name>.superseded-<k>`, though it may be done: it is to be made again.
+    /// Returns where it is now; `None` where there was nothing.
+    ///
+    /// # Errors
+    /// The folder cannot be moved.
+    pub fn set_aside(&self, name: &str) -> Result<Option<PathBuf>, RunDirError> {
+        stage::set_aside(&self.path.join(name))
+    }
+
     fn save(&self) -> Result<(), RunDirError> {
         let text = serde_json::to_string_pretty(&self.info).map_err(|e| RunDirError::new(&self.path, io::Error::other(e)))?;
         self.write("run.json", format!("{text}\n").as_bytes())

@@ -9,7 +9,7 @@ use std::{
 use mcpmill_core::{
     account::Accounts,
     event::Summary,
-    record::{Repairs, Usage},
+    record::{Exam, Repairs, Usage},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -55,6 +55,17 @@ pub struct StageInfo {
     /// How much the rows differ, where the stage tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diversity: Option<serde_json::Value>,
+    /// How its filters did on planted rows; absent for a stage without filters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exams: Option<Vec<Exam>>,
+    /// How often rows that a filter could not judge were judged again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rejudged: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Rows by outcome.
@@ -85,6 +96,8 @@ impl StageInfo {
             evolve_failed: summary.evolve_failed.clone(),
             accounts: summary.accounts.clone(),
             diversity: None,
+            exams: None,
+            rejudged: 0,
         }
     }
 
@@ -94,6 +107,20 @@ impl StageInfo {
     /// The file cannot be written.
     pub fn describe(mut self, folder: &Path, diversity: serde_json::Value) -> Result<Self, RunDirError> {
         self.diversity = Some(diversity);
+        self.rewrite(folder)
+    }
+
+    /// Adds to the `stage.json` in `folder`, which must be there, how the filters did on planted rows, and how often the
+    /// stage was judged again.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn examine(mut self, folder: &Path, exams: Vec<Exam>, rejudged: u32) -> Result<Self, RunDirError> {
+        (self.exams, self.rejudged) = (Some(exams), rejudged);
+        self.rewrite(folder)
+    }
+
+    fn rewrite(self, folder: &Path) -> Result<Self, RunDirError> {
         let path = folder.join(STAGE_FILE);
         let text = serde_json::to_string_pretty(&self).map_err(|e| RunDirError::new(&path, io::Error::other(e)))?;
         durable::write(&path, format!("{text}\n").as_bytes()).map_err(|e| RunDirError::new(&path, e))?;
@@ -203,6 +230,11 @@ pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageS
     fs::create_dir_all(path).map_err(fail)?;
     durable::write(&mark, format!("{fingerprint}\n").as_bytes()).map_err(|e| RunDirError::new(&mark, e))?;
     Ok(StageState::Open(dir))
+}
+
+/// See [`super::RunDir::set_aside`].
+pub(super) fn set_aside(path: &Path) -> Result<Option<PathBuf>, RunDirError> {
+    if path.is_dir() { supersede(path) } else { Ok(None) }
 }
 
 /// Moves a folder aside, under the first free number.

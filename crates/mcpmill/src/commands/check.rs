@@ -84,6 +84,8 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
     for id in all.ids("filters", ".toml") {
         findings.push(finding(format!("filters/{id}.toml"), chain(setup, &id).map(|()| Vec::new())));
     }
+    let planted = crate::line::exam_rows(&setup.declarations).map(|_| Vec::new());
+    findings.push(finding("filters/exams/planted.jsonl".into(), planted));
     for folder in all.folders("datasets") {
         let name = folder.trim_start_matches("datasets/").to_owned();
         let read = all.dataset(&name).and_then(|(dataset, card)| {

@@ -64,16 +64,12 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Verb::Discover { record: None, .. } => one(setup, Stage::Discover).await,
         Verb::Harvest => one(setup, Stage::Harvest).await,
         Verb::Generate(batch) => one(put_off(setup, batch)?, Stage::Generate).await,
-        Verb::Filter { chain, batch } => {
-            let stage = match chain.as_str() {
-                "function-call" => Stage::FilterSamples,
-                "trajectory" => Stage::FilterTrajectories,
-                other => {
-                    return Err(Failure::usage(format!("no stage runs the chain `{other}`"))
-                        .hint("chains are function-call and trajectory"));
-                }
-            };
-            one(put_off(setup, batch)?, stage).await
+        Verb::Filter { chain, rejudge, batch } => {
+            let found = Stage::ALL.into_iter().find(|stage| stage.chain() == Some(chain.as_str()));
+            let stage = found.ok_or_else(|| {
+                Failure::usage(format!("no stage runs the chain `{chain}`")).hint("chains are function-call and trajectory")
+            })?;
+            one(Setup { rejudge, ..put_off(setup, batch)? }, stage).await
         }
         Verb::Rollout => one(setup, Stage::Rollout).await,
         Verb::Export => one(setup, Stage::Export).await,
