@@ -47,7 +47,12 @@ fn prompt(id: &str) -> Option<Prompt> {
 
 fn chain(text: &str, model: &Arc<Scripted>, toolbox: Arc<Toolbox>) -> Chain {
     let models = Ok(Models::new(model.recorded(), HashMap::new()));
-    Chain::parse("test", text, &Parts { embedder: Err("none".into()), models, toolbox, prompt: &prompt }).unwrap()
+    Chain::parse(
+        "test",
+        text,
+        &Parts { embedder: Err("none".into()), models, toolbox, programs: Err("none".into()), prompt: &prompt },
+    )
+    .unwrap()
 }
 
 async fn exam(text: &str, model: &Arc<Scripted>) -> Vec<Taken> {
@@ -122,8 +127,13 @@ async fn garbage_fails_and_silence_is_not_examined() {
     assert!(down[0].exam.cause.as_deref().unwrap().contains("no answer"), "{:?}", down[0].exam.cause);
     assert!(down[0].waits.is_none());
     let rows = rows();
-    let parts =
-        Parts { embedder: Err("none".into()), models: Err("no weights".into()), toolbox: rows.toolbox(), prompt: &prompt };
+    let parts = Parts {
+        embedder: Err("none".into()),
+        models: Err("no weights".into()),
+        toolbox: rows.toolbox(),
+        programs: Err("none".into()),
+        prompt: &prompt,
+    };
     let absent = examine(&Chain::parse("test", SCORE, &parts).unwrap(), &rows, 4).await;
     assert_eq!((absent[0].exam.end, absent[0].exam.cause.as_deref()), (ExamEnd::NotTaken, Some("no weights")));
 }

@@ -78,6 +78,7 @@ fn bench(step: &str, says: Option<&str>, embedder: bool, tools: Vec<Tool>) -> Be
         embedder: if embedder { Ok(RecordedEmbedder::new(Arc::new(Words), recorder())) } else { Err("not here".into()) },
         models: says.map(|text| Models::new(model(text), HashMap::new())).ok_or_else(|| "down".into()),
         toolbox: Arc::clone(&toolbox),
+        programs: Err("none".into()),
         prompt: &prompt,
     };
     let chain = Chain::parse("test", &format!("[[step]]\nname = \"it\"\n{step}\n"), &parts).unwrap();
@@ -89,7 +90,13 @@ fn scoring(model: &Arc<Scripted>, tools: Vec<Tool>) -> Bench {
     let toolbox = Arc::new(Toolbox::new(tools));
     let prompt = |_: &str| Some(Prompt::parse("score", include_str!("../../../prompts/score.md")).unwrap());
     let models = Ok(Models::new(model.recorded(), HashMap::new()));
-    let parts = Parts { embedder: Err("none".into()), models, toolbox: Arc::clone(&toolbox), prompt: &prompt };
+    let parts = Parts {
+        embedder: Err("none".into()),
+        models,
+        toolbox: Arc::clone(&toolbox),
+        programs: Err("none".into()),
+        prompt: &prompt,
+    };
     let step = "[[step]]\nname = \"it\"\nkind = \"quality-score\"\nprompt = \"score\"\nmin = 6.0\n";
     Bench { toolbox, cx: context("4-filter"), chain: Chain::parse("test", step, &parts).unwrap() }
 }
@@ -309,8 +316,13 @@ async fn a_judge_that_cannot_be_asked_leaves_the_row_unjudged() {
 #[test]
 fn mistakes_in_a_chain_are_named() {
     let prompt = |_: &str| None;
-    let parts =
-        || Parts { embedder: Err("-".into()), models: Err("-".into()), toolbox: Arc::new(Toolbox::default()), prompt: &prompt };
+    let parts = || Parts {
+        embedder: Err("-".into()),
+        models: Err("-".into()),
+        toolbox: Arc::new(Toolbox::default()),
+        programs: Err("none".into()),
+        prompt: &prompt,
+    };
     let error = |text: &str| Chain::parse("mine", text, &parts()).err().unwrap().to_string();
     assert!(error("").contains("`mine`"));
     assert!(error("[[step]]\nname = \"a\"\nkind = \"schema-vaild\"\n").contains("schema-vaild"));
@@ -439,7 +451,13 @@ async fn where_no_tool_is_to_fit_verifiers_see_all_that_is_offered_and_must_choo
             Some(Prompt::parse(id, text).unwrap())
         };
         let models = Ok(Models::new(model.recorded(), HashMap::new()));
-        let parts = Parts { embedder: Err("none".into()), models, toolbox: Arc::clone(&toolbox), prompt: &prompt };
+        let parts = Parts {
+            embedder: Err("none".into()),
+            models,
+            toolbox: Arc::clone(&toolbox),
+            programs: Err("none".into()),
+            prompt: &prompt,
+        };
         let step = format!(
             "[[step]]\nname = \"it\"\nkind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\", \"verifier-b\"]\n\
              distractors = 2\ndrop_when = \"{drop_when}\"\n"

@@ -82,7 +82,13 @@ async fn judged((sample, trajectory): (Sample, Trajectory), model: &Arc<Scripted
     let toolbox = Arc::new(Toolbox::new(vec![tool()]));
     let prompt = |_: &str| Some(Prompt::parse("turn", include_str!("../../../prompts/turn.md")).unwrap());
     let models = Ok(Models::new(model.recorded(), HashMap::new()));
-    let parts = Parts { embedder: Err("none".into()), models, toolbox: Arc::clone(&toolbox), prompt: &prompt };
+    let parts = Parts {
+        embedder: Err("none".into()),
+        models,
+        toolbox: Arc::clone(&toolbox),
+        programs: Err("none".into()),
+        prompt: &prompt,
+    };
     let chain = Chain::parse("test", STEP, &parts).unwrap();
     let (samples, out) = (HashMap::from([(sample.id.clone(), sample)]), Kept::default());
     let pace = Pace { concurrency: 1, max_failure_rate: 1.0 };

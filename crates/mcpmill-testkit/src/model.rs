@@ -35,6 +35,18 @@ impl ScriptedEndpoint {
         Self { server, down }
     }
 
+    /// Starts one that says this to everything.
+    pub async fn saying(content: &str) -> Self {
+        let server = MockServer::start().await;
+        let message = json!({ "role": "assistant", "content": content });
+        let body = json!({
+            "choices": [{ "finish_reason": "stop", "message": message }],
+            "usage": { "prompt_tokens": 1, "completion_tokens": 1 },
+        });
+        Mock::given(method("POST")).respond_with(ResponseTemplate::new(200).set_body_json(body)).mount(&server).await;
+        Self { server, down: Arc::default() }
+    }
+
     /// Answers 503 to everything while it is down.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
@@ -172,14 +184,45 @@ fn answer(body: &Value) -> String {
         // Nothing of the list is what the request is about, unless it says so.
         Some("none") => json!({ "tool": pick(last, schema, usize::MAX) }).to_string(),
         Some("declines") => json!({ "why": "it says so", "declines": true }).to_string(),
-        Some("score") => json!({ "issue": "none", "score": 9 }).to_string(),
+        Some("score") => json!({ "issue": "none", "score": if fits(last) { 9 } else { 2 } }).to_string(),
         Some("response") => json!({ "why": "it answers", "ok": true }).to_string(),
-        Some("turn") => json!({ "why": "it follows", "ok": true }).to_string(),
-        Some("answer") => json!({ "answer": "That is what was found." }).to_string(),
-        Some("user") => json!({ "request": "Please go on with all of it." }).to_string(),
+        Some("turn") => json!({ "why": "it follows or not", "ok": follows(last) }).to_string(),
+        Some("answer") => json!({ "answer": TOLD }).to_string(),
+        Some("user") => json!({ "request": GO_ON }).to_string(),
         Some(_) => instance(schema, schema, "value", 0).to_string(),
         None => line(last),
     }
+}
+
+/// What the stand-in says of an answer.
+const TOLD: &str = "That is what was found.";
+/// What it asks for next.
+const GO_ON: &str = "Please go on with all of it.";
+
+/// A judge's rule that passes an exam: the request says all longer numbers of the arguments, and orders nobody about.
+fn fits(prompt: &str) -> bool {
+    let (before, arguments) = prompt.rsplit_once("Arguments: ").unwrap_or_default();
+    let mut values = arguments.split(['"', ':', ',', '{', '}', '[', ']']).map(str::trim);
+    let stated = |value: &str| value.chars().filter(char::is_ascii_digit).count() < 3 || before.contains(value);
+    !before.contains("New order") && values.all(stated)
+}
+
+/// Another: a turn follows that has a number or a longer word with what stands before it, or is the stand-in's own.
+fn follows(prompt: &str) -> bool {
+    let (before, turn) = prompt.rsplit_once("Next turn, of the ").unwrap_or_default();
+    // The call and the request repeat the words of both; the answer is what counts.
+    let answer = before.rsplit_once("Answer of ").map_or(before, |(_, answer)| answer);
+    turn.contains(TOLD) || turn.contains(GO_ON) || shared(answer, turn) > 0
+}
+
+/// Longer words and numbers that stand in both texts.
+fn shared(a: &str, b: &str) -> usize {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 4 || word.parse::<f64>().is_ok());
+        words.map(str::to_lowercase).collect()
+    };
+    let first = words(a);
+    words(b).iter().filter(|word| first.contains(word)).count()
 }
 
 /// Words of a purpose that a request carries: enough to tell tools apart, too few to repeat it.
@@ -293,7 +336,11 @@ fn pick(prompt: &str, schema: &Value, otherwise: usize) -> String {
     let names: Vec<&str> =
         schema["properties"]["tool"]["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let other = names.get(otherwise).or(names.last()).copied().unwrap_or_default();
-    found.map_or(other, |(name, _)| name).to_owned()
+    // What has words in common, where the whole purpose is not carried.
+    let lines = prompt.lines().filter_map(|l| l.strip_prefix("- ")?.split_once(": ")).filter(|_| otherwise == 0);
+    let nearest = lines.map(|(name, purpose)| (shared(&request, purpose), name)).filter(|(words, _)| *words > 0);
+    let nearest = nearest.max_by_key(|(words, _)| *words).map(|(_, name)| name);
+    found.map(|(name, _)| name).or(nearest).unwrap_or(other).to_owned()
 }
 
 /// One line of text: a rewrite that states the values it is given, or a sentence of context.

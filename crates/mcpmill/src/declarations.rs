@@ -59,6 +59,11 @@ impl Declarations {
         Ok(Self { files, folder: folder.to_owned(), from_folder })
     }
 
+    /// The working folder, whose files are laid over the embedded ones.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Writes out the embedded files below `folder`; files that exist stay as they are.
     /// Returns the paths that were written.
     ///

@@ -33,7 +33,7 @@ use mcpmill_core::{
 use mcpmill_pipeline::{
     discover::{Marketplace, discover},
     export::{Sources, export},
-    filter::{Chain, Parts, filter_samples, filter_trajectories},
+    filter::{Chain, Parts, Programs, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
     models::{Models, Role},
     prompt::Prompt,
@@ -476,7 +476,11 @@ impl Line {
         let needs = Chain::needs(self.declarations.chain(chain)?);
         let embedder = if needs.embedder { Some(embedder_name(&self.config)?) } else { None };
         let knobs = json!({ "models": self.model_names(&needs.roles)?, "embedder": embedder });
-        let files: Vec<String> = needs.prompts.into_iter().map(|id| format!("prompts/{id}.md")).collect();
+        let mut files: Vec<String> = needs.prompts.into_iter().map(|id| format!("prompts/{id}.md")).collect();
+        if needs.programs {
+            // Which of the files a program reads is its own affair.
+            files.push("filters/".into());
+        }
         let chain = format!("filters/{chain}.toml");
         let files: Vec<&str> = files.iter().map(String::as_str).chain([chain.as_str(), exams::PLANTED]).collect();
         self.fingerprint(stage, &knobs, &files, inputs)
@@ -501,8 +505,15 @@ impl Line {
             prompt.tries *= times;
             Some(prompt)
         };
-        let parts = Parts { embedder, models, toolbox: Arc::clone(toolbox), prompt: &prompt };
+        let programs = if needs.programs { self.programs().await.map_err(|e| e.chain.join(": ")) } else { Err(unused()) };
+        let parts = Parts { embedder, models, toolbox: Arc::clone(toolbox), programs, prompt: &prompt };
         Chain::parse(id, text, &parts).map_err(|e| Failure::usage(e.to_string()).hint(format!("see filters/{id}.toml")))
+    }
+
+    /// What runs filters of the user's.
+    async fn programs(&self) -> Result<Programs, Failure> {
+        let filters = Some(self.declarations.folder().join("filters")).filter(|folder| folder.is_dir());
+        Ok(Programs { process: Arc::new(self.edges.cage().await?), filters })
     }
 
     /// The models of these roles; each model is made once.

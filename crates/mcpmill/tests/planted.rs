@@ -61,8 +61,13 @@ async fn the_shipped_thresholds_drop_what_was_planted_and_keep_what_is_good() {
     ];
     let toolbox = Arc::new(Toolbox::new(vec![time.clone(), notes.clone(), sums.clone()]));
     let none = |_: &str| None;
-    let parts =
-        Parts { embedder: Ok(embedder().await), models: Err("not asked".into()), toolbox: Arc::clone(&toolbox), prompt: &none };
+    let parts = Parts {
+        embedder: Ok(embedder().await),
+        models: Err("not asked".into()),
+        toolbox: Arc::clone(&toolbox),
+        programs: Err("not run".into()),
+        prompt: &none,
+    };
     let chain = Chain::parse("shipped", &step(), &parts).unwrap();
     let samples: Vec<Sample> = rows.iter().map(|(tool, text, _)| sample(tool, text, &tool.name, &json!({}))).collect();
     let ids: Vec<SampleId> = samples.iter().map(|s| s.id.clone()).collect();

@@ -297,14 +297,23 @@ fn on_host(program: &Confined) -> Confined {
 
 #[async_trait]
 impl Process for Cage {
-    async fn run(&self, program: &Confined) -> Result<ProcessOutput, ProcessError> {
+    async fn run_on(&self, program: &Confined, input: &[u8]) -> Result<ProcessOutput, ProcessError> {
         let deadline = Instant::now() + program.limits.wall;
-        let mut running = self.spawn(program, Input::Nothing).await?;
+        let wanted = if input.is_empty() { Input::Nothing } else { Input::Pipe };
+        let mut running = self.spawn(program, wanted).await?;
+        let stdin = running.stdin.take();
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let cap = program.limits.output_bytes;
         let read_out = read_capped(running.stdout.take(), &mut stdout, cap);
         let read_err = read_capped(running.stderr.take(), &mut stderr, cap);
-        let reading = async { tokio::try_join!(read_out, read_err).map(|_| ()) };
+        // Written while it is read: a program may answer before it has everything, and both pipes are small.
+        let writing = async {
+            if let Some(mut stdin) = stdin {
+                stdin.write_all(input).await.ok();
+            }
+            Ok(())
+        };
+        let reading = async { tokio::try_join!(writing, read_out, read_err).map(|_| ()) };
         let end = to_the_end(&mut running, reading, deadline).await;
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
         Ok(ProcessOutput { end, stdout: String::from_utf8_lossy(&stdout).into_owned(), stderr })

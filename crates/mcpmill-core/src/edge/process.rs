@@ -12,7 +12,16 @@ pub trait Process: Send + Sync {
     ///
     /// # Errors
     /// The cage itself could not be built. A program that fails is a [`ProcessOutput`].
-    async fn run(&self, program: &Confined) -> Result<ProcessOutput, ProcessError>;
+    async fn run(&self, program: &Confined) -> Result<ProcessOutput, ProcessError> {
+        self.run_on(program, &[]).await
+    }
+
+    /// As [`Process::run`], with this on its standard input, which then ends. A program that does not read it is none the
+    /// worse.
+    ///
+    /// # Errors
+    /// As those of [`Process::run`].
+    async fn run_on(&self, program: &Confined, input: &[u8]) -> Result<ProcessOutput, ProcessError>;
 }
 
 /// A program and all of the world that it may see.

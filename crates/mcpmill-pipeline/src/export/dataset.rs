@@ -1,9 +1,11 @@
 //! Dataset declarations: what is published.
 
+use mcpmill_core::record::{Judgement, Verdict};
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::Shares;
+use crate::filter::failed_exam;
 
 /// A dataset to be published.
 #[derive(Clone, Debug, Deserialize)]
@@ -20,8 +22,8 @@ pub struct Dataset {
     pub licences: Vec<String>,
     /// Ends of live runs that are taken (`ok`, `not_run`, `refused`, `failed`, `unjudged`).
     pub live: Vec<String>,
-    /// Whether rows are taken that a filter could not judge.
-    pub allow_unjudged: bool,
+    /// Which rows are taken that a filter could not judge.
+    pub allow_unjudged: Unjudged,
     /// Tools offered in a row, the called one included.
     pub candidates: usize,
     /// Rows of one file.
@@ -29,6 +31,50 @@ pub struct Dataset {
     /// How much is held out.
     #[serde(rename = "split")]
     pub shares: Shares,
+}
+
+/// Rows that a filter could not judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "UnjudgedText")]
+pub enum Unjudged {
+    /// None is taken.
+    None,
+    /// Those are taken that only filters left open which failed their exam, as if these were not in the chain.
+    FailedExam,
+    /// All are taken.
+    All,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UnjudgedText {
+    Any(bool),
+    Word(String),
+}
+
+impl TryFrom<UnjudgedText> for Unjudged {
+    type Error = String;
+
+    fn try_from(text: UnjudgedText) -> Result<Self, String> {
+        match text {
+            UnjudgedText::Any(false) => Ok(Self::None),
+            UnjudgedText::Any(true) => Ok(Self::All),
+            UnjudgedText::Word(word) if word == "failed-exam" => Ok(Self::FailedExam),
+            UnjudgedText::Word(word) => Err(format!("`allow_unjudged` is false, \"failed-exam\" or true, not \"{word}\"")),
+        }
+    }
+}
+
+impl Unjudged {
+    /// Whether a row with this verdict stays out.
+    pub fn keeps_out(self, verdict: &Verdict) -> bool {
+        verdict.judgement == Judgement::Unjudged
+            && match self {
+                Self::None => true,
+                Self::FailedExam => !failed_exam(verdict),
+                Self::All => false,
+            }
+    }
 }
 
 /// A dataset file that cannot be used.

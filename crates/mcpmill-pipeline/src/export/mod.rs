@@ -6,7 +6,7 @@ mod licence;
 mod split;
 
 pub use card::{CardCounts, CardError, render_card};
-pub use dataset::{Dataset, DatasetError};
+pub use dataset::{Dataset, DatasetError, Unjudged};
 pub use split::{Assigned, Shares, assign};
 
 use std::{
@@ -19,9 +19,7 @@ use mcpmill_core::{
     event::Summary,
     id::{SampleId, ServerId},
     naming::alias,
-    record::{
-        Ended, ExportRow, Judgement, Message, Outcome, Row, Sample, SampleKind, ServerRecord, Split, Tool, Trajectory, Verdict,
-    },
+    record::{Ended, ExportRow, Message, Outcome, Row, Sample, SampleKind, ServerRecord, Split, Tool, Trajectory, Verdict},
     toolbox::Toolbox,
 };
 use serde::Serialize;
@@ -107,9 +105,9 @@ fn admit(sample: &Sample, dataset: &Dataset, sources: &Sources) -> Result<&'stat
     }
     let undecided = |id: &str| {
         let verdicts = sources.verdicts.get(id).map(Vec::as_slice).unwrap_or_default();
-        verdicts.iter().find(|v| v.judgement == Judgement::Unjudged).map(|v| v.filter.clone())
+        verdicts.iter().find(|v| dataset.allow_unjudged.keeps_out(v)).map(|v| v.filter.clone())
     };
-    if let Some(filter) = undecided(sample.id.as_str()).filter(|_| !dataset.allow_unjudged) {
+    if let Some(filter) = undecided(sample.id.as_str()) {
         return Err(format!("unjudged: {filter}"));
     }
     let live = match (sources.run.get(&sample.id), sources.passed.get(&sample.id)) {

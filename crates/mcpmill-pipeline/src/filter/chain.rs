@@ -13,8 +13,14 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::{
-    Filter, Taken, embedding_similarity::EmbeddingSimilarity, quality_score::QualityScore, response_valid::ResponseValid,
-    schema_valid::SchemaValid, tool_invocation::ToolInvocation, turns::Turns,
+    Filter, Plant, Taken,
+    command::{Command, Programs, Queue},
+    embedding_similarity::EmbeddingSimilarity,
+    quality_score::QualityScore,
+    response_valid::ResponseValid,
+    schema_valid::SchemaValid,
+    tool_invocation::ToolInvocation,
+    turns::Turns,
 };
 use crate::{
     models::{Models, Role},
@@ -75,6 +81,8 @@ pub struct Needs {
     pub prompts: Vec<String>,
     /// Roles its steps ask.
     pub roles: Vec<Role>,
+    /// Whether a step runs a program of the user's.
+    pub programs: bool,
 }
 
 /// What steps are made of.
@@ -85,6 +93,8 @@ pub struct Parts<'a> {
     pub models: Result<Models, String>,
     /// All tools.
     pub toolbox: Arc<Toolbox>,
+    /// What runs programs of the user's, or why there is none.
+    pub programs: Result<Programs, String>,
     /// Prompts by id.
     pub prompt: &'a dyn Fn(&str) -> Option<Prompt>,
 }
@@ -153,6 +163,23 @@ enum Step {
         name: String,
         prompt: String,
     },
+    Command {
+        name: String,
+        /// Program and arguments; it starts in the folder `filters`.
+        command: Vec<String>,
+        #[serde(default)]
+        network: bool,
+        /// Most time for a group of rows.
+        #[serde(default = "minute")]
+        seconds: u64,
+        /// What its exam plants.
+        #[serde(default)]
+        plants: Vec<String>,
+    },
+}
+
+fn minute() -> u64 {
+    60
 }
 
 /// The prompt of steps that name none.
@@ -189,7 +216,8 @@ impl Chain {
             let absent = step.absent(parts);
             let nobody = || "nobody is asked".to_owned();
             let toolbox = Arc::clone(&parts.toolbox);
-            let without = Parts { embedder: Err(nobody()), models: Err(nobody()), toolbox, prompt: parts.prompt };
+            let without =
+                Parts { embedder: Err(nobody()), models: Err(nobody()), toolbox, programs: Err(nobody()), prompt: parts.prompt };
             let build = |parts| build(step.clone(), parts).map_err(|detail| fail(format!("step {}: {detail}", i + 1)));
             Ok(Placed { filter: build(parts)?, mute: build(&without)?, absent, worth: Worth::Trusted })
         };
@@ -238,7 +266,7 @@ impl Chain {
     pub fn most_rounds(text: &str, tries: impl Fn(&str) -> u32) -> u32 {
         let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
         let rounds = steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()).map(|step| match step {
-            Step::SchemaValid { .. } | Step::EmbeddingSimilarity { .. } => 0,
+            Step::SchemaValid { .. } | Step::EmbeddingSimilarity { .. } | Step::Command { .. } => 0,
             Step::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
                 tries(&prompt).max(tries(&none_prompt)) * verifiers.len() as u32
             }
@@ -254,6 +282,7 @@ impl Step {
         match self {
             Self::SchemaValid { .. } => {}
             Self::EmbeddingSimilarity { .. } => needs.embedder = true,
+            Self::Command { .. } => needs.programs = true,
             Self::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
                 needs.prompts.extend([prompt.clone(), none_prompt.clone()]);
                 needs.roles.extend(verifiers);
@@ -270,7 +299,9 @@ impl Step {
         let mut needs = Needs::default();
         self.needs(&mut needs);
         let embedder = parts.embedder.as_ref().err().filter(|_| needs.embedder);
-        embedder.or(parts.models.as_ref().err().filter(|_| !needs.roles.is_empty())).cloned()
+        let models = parts.models.as_ref().err().filter(|_| !needs.roles.is_empty());
+        let programs = parts.programs.as_ref().err().filter(|_| needs.programs);
+        embedder.or(models).or(programs).cloned()
     }
 }
 
@@ -303,6 +334,16 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
         Step::ResponseValid { name, prompt: id, longest } => {
             Box::new(ResponseValid { name, prompt: prompt(&id)?, longest, models: parts.models.clone() })
         }
+        Step::Command { command, .. } if command.is_empty() => return Err("`command` names no program".into()),
+        Step::Command { name, command, network, seconds, plants } => Box::new(Command {
+            name,
+            command,
+            network,
+            seconds,
+            plants: plants.iter().map(|plant| Plant::parse(plant)).collect::<Result<_, _>>()?,
+            programs: parts.programs.clone(),
+            rows: Queue::default(),
+        }),
         Step::Turns { name, prompt: id } => Box::new(Turns { name, prompt: prompt(&id)?, models: parts.models.clone() }),
     })
 }

@@ -2,6 +2,7 @@
 //! from every step it met, and dropped rows are kept with their reasons.
 
 mod chain;
+mod command;
 mod embedding_similarity;
 mod exam;
 mod quality_score;
@@ -11,6 +12,7 @@ mod tool_invocation;
 mod turns;
 
 pub use chain::{Chain, ChainError, Needs, Parts};
+pub use command::Programs;
 pub use exam::{ExamRows, Plant, Taken, examine};
 pub use response_valid::RESPONSE_VALID;
 pub(crate) use response_valid::failing;
@@ -31,6 +33,7 @@ use mcpmill_core::{
 use crate::ask::{Meter, seed_of};
 use chain::{Placed, Worth};
 use mcpmill_core::toolbox::Toolbox;
+use serde_json::{Value, json};
 
 /// What a filter looks at.
 pub struct Case<'a> {
@@ -300,7 +303,11 @@ impl Chain {
             Worth::Nothing(why) => {
                 let verdict = step.mute.judge(case, meter).await;
                 let decided = !step.filter.is_free() && verdict.judgement != Judgement::Unjudged;
-                let failed = || Bench { subject: case.subject, filter }.unjudged(format!("unjudged: failed its exam: {why}"));
+                let bench = Bench { subject: case.subject, filter };
+                let failed = || Verdict {
+                    evidence: Some(json!({ "exam": "failed" }).to_string()),
+                    ..bench.unjudged(format!("unjudged: failed its exam: {why}"))
+                };
                 if decided { verdict } else { failed() }
             }
             // It is asked meanwhile, so that exam and rows need one batch and not two.
@@ -312,6 +319,12 @@ impl Chain {
             }
         }
     }
+}
+
+/// Whether a row is unjudged because the filter failed its exam.
+pub fn failed_exam(verdict: &Verdict) -> bool {
+    let evidence = verdict.evidence.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    verdict.judgement == Judgement::Unjudged && evidence.is_some_and(|evidence| evidence["exam"] == "failed")
 }
 
 /// Whether a row is among the share that every step judges: the same rows in every run.

@@ -214,6 +214,7 @@ fn chain(setup: &Setup, id: &str) -> Result<(), Failure> {
         embedder: none(),
         models: Err("not needed to check".into()),
         toolbox: Arc::new(Toolbox::default()),
+        programs: Err("not needed to check".into()),
         prompt: &prompt,
     };
     Chain::parse(id, setup.declarations.chain(id)?, &parts).map(|_| ()).map_err(|e| Failure::usage(e.to_string()))

@@ -74,6 +74,8 @@ impl Line {
         let rows = exam_rows(&self.declarations)?;
         self.take_in_shipped()?;
         let chain = self.chain(id, &rows.toolbox(), 1).await?;
+        self.events
+            .note(format!("filters/{id}: every step is examined on planted rows; what was asked before is not asked again"));
         Ok(Box::pin(examine(&chain, &rows, pace.concurrency)).await)
     }
 

@@ -70,6 +70,43 @@ pub enum Plant {
 }
 
 impl Plant {
+    /// Those that chain files may name.
+    const NAMED: [Self; 23] = [
+        Self::Missing,
+        Self::Mistyped,
+        Self::Placeholder,
+        Self::Copy,
+        Self::NearCopy,
+        Self::OtherRequest,
+        Self::WrongTool,
+        Self::WrongToolOrder,
+        Self::WrongValue,
+        Self::WrongValueOrder,
+        Self::Vague,
+        Self::NamesTool,
+        Self::Twin,
+        Self::OtherLanguage,
+        Self::Injection,
+        Self::Personal,
+        Self::Secret,
+        Self::SoftError,
+        Self::SoftErrorOrder,
+        Self::HardError,
+        Self::Empty,
+        Self::OtherAnswer,
+        Self::OtherClosing,
+    ];
+
+    /// A fault by its word.
+    ///
+    /// # Errors
+    /// There is none of that name; the message names those that are.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        let named = Self::NAMED.into_iter().find(|plant| plant.name() == name);
+        named
+            .ok_or_else(|| format!("there is no fault `{name}`; faults are {}", Self::NAMED.map(|plant| plant.name()).join(", ")))
+    }
+
     /// The word in reports.
     pub fn name(&self) -> &'static str {
         match self {
