@@ -88,7 +88,7 @@ pub enum Verb {
     Generate(Batching),
     /// Judge samples or trajectories
     Filter {
-        /// function-call (samples) or trajectory (after rollout)
+        /// The chain of a stage: function-call (samples) or trajectory (after rollout) unless the settings name others
         #[arg(long, value_name = "NAME")]
         chain: String,
         /// Of a stage that is done, judge again what a filter could not judge: a model was down, or its reply was unusable

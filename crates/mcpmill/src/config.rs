@@ -17,7 +17,7 @@ use mcpmill_pipeline::generate::{Kinds, Languages, Profile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{error::Failure, policies::ServerSettings};
+use crate::{error::Failure, policies::ServerSettings, stage::Stage};
 
 /// The commented default, embedded.
 pub const DEFAULT: &str = include_str!("../mcpmill.toml");
@@ -231,8 +231,21 @@ impl ProfileChoice {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
+    pub samples: String,
+    pub trajectories: String,
     pub concurrency: usize,
     pub max_failure_rate: f64,
+}
+
+impl Filter {
+    /// The chain that a stage runs.
+    pub fn chain(&self, stage: Stage) -> Option<&str> {
+        match stage {
+            Stage::FilterSamples => Some(&self.samples),
+            Stage::FilterTrajectories => Some(&self.trajectories),
+            _ => None,
+        }
+    }
 }
 
 /// `[rollout]`

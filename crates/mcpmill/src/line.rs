@@ -294,9 +294,9 @@ impl Line {
     async fn filter_samples(&self) -> Result<StageInfo, Failure> {
         let samples = self.input::<Sample>(Stage::Generate)?;
         let toolbox = self.toolbox()?;
-        let pace = self.filter_pace("function-call")?;
+        let pace = self.filter_pace(self.chain_of(Stage::FilterSamples))?;
         let inputs = [self.path_of::<Sample>(Stage::Generate), self.path_of::<Tool>(Stage::Harvest)];
-        let print = self.chain_fingerprint(Stage::FilterSamples, "function-call", &inputs)?;
+        let print = self.chain_fingerprint(Stage::FilterSamples, self.chain_of(Stage::FilterSamples), &inputs)?;
         let before = self.rejudging(Stage::FilterSamples, &print)?;
         let exams = OnceLock::new();
         let work = async |cx: &Context, out: &dyn Sink<Sample>| {
@@ -313,9 +313,9 @@ impl Line {
         let trajectories = self.input::<Trajectory>(Stage::Rollout)?;
         let samples: HashMap<_, _> = self.input::<Sample>(Stage::FilterSamples)?.into_iter().map(|s| (s.id.clone(), s)).collect();
         let toolbox = self.toolbox()?;
-        let pace = self.filter_pace("trajectory")?;
+        let pace = self.filter_pace(self.chain_of(Stage::FilterTrajectories))?;
         let inputs = [self.path_of::<Trajectory>(Stage::Rollout), self.path_of::<Sample>(Stage::FilterSamples)];
-        let print = self.chain_fingerprint(Stage::FilterTrajectories, "trajectory", &inputs)?;
+        let print = self.chain_fingerprint(Stage::FilterTrajectories, self.chain_of(Stage::FilterTrajectories), &inputs)?;
         let before = self.rejudging(Stage::FilterTrajectories, &print)?;
         let exams = OnceLock::new();
         let work = async |cx: &Context, out: &dyn Sink<Trajectory>| {
@@ -470,6 +470,11 @@ impl Line {
             "stage": stage.folder(), "version": STAGE_VERSION, "settings": knobs, "declarations": self.declarations.hash(files), "inputs": hashes,
         });
         Ok(content_hash(&parts))
+    }
+
+    /// The chain of a filter stage; empty for any other.
+    fn chain_of(&self, stage: Stage) -> &str {
+        self.config.filter.chain(stage).unwrap_or_default()
     }
 
     fn chain_fingerprint(&self, stage: Stage, chain: &str, inputs: &[PathBuf]) -> Result<String, Failure> {

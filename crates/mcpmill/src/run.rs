@@ -253,6 +253,7 @@ fn fingerprint(setup: &Setup) -> Result<String, Failure> {
         "datasets": config.export.datasets,
         "models": models,
         "embedder": embedder_name(config)?,
+        "chains": [config.filter.samples, config.filter.trajectories],
     });
     if generate.look {
         parts["look"] = json!(generate.look_calls);

@@ -51,15 +51,6 @@ impl Stage {
         self.folder().split_once('-').map_or("", |(_, verb)| verb)
     }
 
-    /// The chain of filters that it runs.
-    pub fn chain(self) -> Option<&'static str> {
-        match self {
-            Self::FilterSamples => Some("function-call"),
-            Self::FilterTrajectories => Some("trajectory"),
-            _ => None,
-        }
-    }
-
     /// A stage by its folder, or by its verb where only one stage has it.
     ///
     /// # Errors

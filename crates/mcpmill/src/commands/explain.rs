@@ -103,7 +103,9 @@ fn stage(what: &str) -> Option<String> {
              first what there is, and prompts are told the names."
         }
         Stage::FilterSamples => {
-            "runs samples through filters/function-call.toml; every row gets a verdict from every step it meets."
+            "runs samples through filters/function-call.toml; every row gets a verdict from every step it meets. Before that each\n\
+             step is examined on planted rows (filters/exams/); one that is no better than chance leaves its rows unjudged.\n\
+             Rows that a judge could not be asked about are unjudged, too: `filter --rejudge` judges them later."
         }
         Stage::Rollout => {
             "runs surviving conversations on the live servers, each with a fresh disposable folder in the cage a server. Calls\n\

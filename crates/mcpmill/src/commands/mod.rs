@@ -65,9 +65,13 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Verb::Harvest => one(setup, Stage::Harvest).await,
         Verb::Generate(batch) => one(put_off(setup, batch)?, Stage::Generate).await,
         Verb::Filter { chain, rejudge, batch } => {
-            let found = Stage::ALL.into_iter().find(|stage| stage.chain() == Some(chain.as_str()));
+            let filter = &setup.config.filter;
+            let found = Stage::ALL.into_iter().find(|stage| filter.chain(*stage) == Some(chain.as_str()));
             let stage = found.ok_or_else(|| {
-                Failure::usage(format!("no stage runs the chain `{chain}`")).hint("chains are function-call and trajectory")
+                Failure::usage(format!("no stage runs the chain `{chain}`")).hint(format!(
+                    "chains are {} and {}; `filter.samples` and `filter.trajectories` name others",
+                    filter.samples, filter.trajectories
+                ))
             })?;
             one(Setup { rejudge, ..put_off(setup, batch)? }, stage).await
         }

@@ -30,7 +30,7 @@ impl Line {
     /// Vectors of the drawn instructions, where the filters embed them anyway and the model is there; a text that
     /// cannot be embedded is left out.
     async fn vectors(&self, counting: &Counting) -> Vec<Vec<f32>> {
-        let embeds = self.declarations.chain("function-call").is_ok_and(|chain| Chain::needs(chain).embedder);
+        let embeds = self.declarations.chain(&self.config.filter.samples).is_ok_and(|chain| Chain::needs(chain).embedder);
         let embedder = if embeds { self.embedder().await.ok() } else { None };
         let mut vectors = Vec::new();
         for text in counting.drawn() {

@@ -62,7 +62,7 @@ impl Line {
         pace: Pace,
         exams: &OnceLock<Vec<Exam>>,
     ) -> Result<Chain, Failure> {
-        let id = stage.chain().unwrap_or_default();
+        let id = self.chain_of(stage);
         let chain = self.chain(id, toolbox, 1 + before.rejudged).await?.with_decided(before.verdicts.clone());
         let taken = self.take_exams(id, pace).await?;
         let chain = chain.heeding(&taken);
@@ -104,8 +104,7 @@ impl Line {
         let exams = match exams {
             Some(exams) => exams,
             None => {
-                let taken =
-                    self.take_exams(stage.chain().unwrap_or_default(), self.filter_pace(stage.chain().unwrap_or_default())?);
+                let taken = self.take_exams(self.chain_of(stage), self.filter_pace(self.chain_of(stage))?);
                 taken.await?.into_iter().map(|taken| taken.exam).collect()
             }
         };
@@ -126,7 +125,7 @@ impl Line {
     /// not be asked than may fail.
     pub fn judged_well(&self, stages: impl Iterator<Item = Stage>) -> Result<(), Failure> {
         for stage in stages {
-            let Some(chain) = stage.chain() else { continue };
+            let Some(chain) = self.config.filter.chain(stage) else { continue };
             let folder = self.run.path().join(stage.folder());
             let Some(info) = stage_info(&folder).map_err(|e| unexpected(&e))? else { continue };
             let failed = info.exams.iter().flatten().filter(|exam| exam.end == ExamEnd::Failed && !exam.tolerated);

@@ -87,8 +87,7 @@ impl Line {
                 }
                 Ok(RolloutPrompts::read(|id| self.declarations.prompt(id))?.most_rounds())
             }
-            Stage::FilterSamples => chain("function-call"),
-            Stage::FilterTrajectories => chain("trajectory"),
+            Stage::FilterSamples | Stage::FilterTrajectories => chain(self.chain_of(stage)),
             _ => Ok(0),
         }
     }
