@@ -13,6 +13,7 @@ pub mod generate;
 pub mod harvest;
 mod listed;
 pub mod models;
+pub mod near;
 mod pick;
 pub mod policy;
 pub mod prompt;
