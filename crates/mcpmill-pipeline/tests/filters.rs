@@ -497,3 +497,49 @@ async fn a_request_that_no_tool_fits_is_about_the_tool_it_is_for() {
     let judged = bench(near, None, true, vec![read.clone()]).judge(sample).await.1;
     assert!(judged.score.is_some_and(|score| score > 0.1), "{judged:?}");
 }
+
+/// One keeper a cluster, whatever the order and however many copies; what an earlier step drops keeps none.
+#[tokio::test]
+async fn of_near_duplicates_one_is_kept() {
+    let tool = tool("read", None);
+    let toolbox = Arc::new(Toolbox::new(vec![tool.clone()]));
+    let prompt = |_: &str| None;
+    let parts = Parts {
+        embedder: Err("none".into()),
+        models: Err("none".into()),
+        toolbox: Arc::clone(&toolbox),
+        programs: Err("none".into()),
+        prompt: &prompt,
+    };
+    let steps =
+        "audit = 0.0\n[[step]]\nname = \"schema\"\nkind = \"schema-valid\"\n[[step]]\nname = \"twins\"\nkind = \"duplicates\"\n";
+    let with = |text: &str, path: &Value| sample(&tool, text, &alias(&tool.name), &json!({ "path": path }));
+    let mut samples: Vec<Sample> = (0..30)
+        .map(|n| {
+            with(
+                &format!("{}lease read the file notes.txt for me{}", if n % 2 == 0 { "P" } else { "p" }, "!".repeat(n)),
+                &json!("notes.txt"),
+            )
+        })
+        .collect();
+    samples.push(with("Please read the file plans.txt for me", &json!("plans.txt")));
+    // The smallest id of all belongs to a row that the schema drops.
+    let mut broken = with("Please read the file notes.txt for me", &json!(7));
+    broken.id.0 = "smp_0".into();
+    samples.push(broken);
+    let mut first: Option<Vec<String>> = None;
+    for turn in 0..4 {
+        samples.rotate_left(turn * 7);
+        let chain = Chain::parse("test", steps, &parts).unwrap();
+        let out = Kept::default();
+        filter_samples(samples.clone(), &chain, Arc::clone(&toolbox), PACE, &context("4-filter"), &out).await.unwrap();
+        let ends = out.ends();
+        let mut kept: Vec<String> = ends.iter().flat_map(|done| &done.rows).map(|row| row.instruction.clone()).collect();
+        kept.sort();
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert!(kept.iter().any(|text| text.contains("plans.txt")), "another value is another request");
+        let told: Vec<&Verdict> = ends.iter().flat_map(|done| &done.verdicts).filter(|v| v.reason.contains("30")).collect();
+        assert_eq!(told.len(), 1, "the keeper says for how many it stands");
+        assert_eq!(*first.get_or_insert_with(|| kept.clone()), kept);
+    }
+}

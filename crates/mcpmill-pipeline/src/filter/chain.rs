@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use mcpmill_core::{
@@ -15,6 +15,7 @@ use thiserror::Error;
 use super::{
     Filter, Plant, Taken,
     command::{Command, Programs, Queue},
+    duplicates::Duplicates,
     embedding_similarity::EmbeddingSimilarity,
     quality_score::QualityScore,
     response_valid::ResponseValid,
@@ -130,6 +131,9 @@ fn audit() -> f64 {
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Step {
     SchemaValid {
+        name: String,
+    },
+    Duplicates {
         name: String,
     },
     EmbeddingSimilarity {
@@ -266,7 +270,7 @@ impl Chain {
     pub fn most_rounds(text: &str, tries: impl Fn(&str) -> u32) -> u32 {
         let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
         let rounds = steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()).map(|step| match step {
-            Step::SchemaValid { .. } | Step::EmbeddingSimilarity { .. } | Step::Command { .. } => 0,
+            Step::SchemaValid { .. } | Step::Duplicates { .. } | Step::EmbeddingSimilarity { .. } | Step::Command { .. } => 0,
             Step::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
                 tries(&prompt).max(tries(&none_prompt)) * verifiers.len() as u32
             }
@@ -280,7 +284,7 @@ impl Step {
     /// Adds what it works with.
     fn needs(&self, needs: &mut Needs) {
         match self {
-            Self::SchemaValid { .. } => {}
+            Self::SchemaValid { .. } | Self::Duplicates { .. } => {}
             Self::EmbeddingSimilarity { .. } => needs.embedder = true,
             Self::Command { .. } => needs.programs = true,
             Self::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
@@ -309,6 +313,7 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
     let prompt = |id: &str| (parts.prompt)(id).ok_or_else(|| format!("there is no prompt `{id}`"));
     Ok(match step {
         Step::SchemaValid { name } => Box::new(SchemaValid { name }),
+        Step::Duplicates { name } => Box::new(Duplicates { name, found: Mutex::default() }),
         Step::EmbeddingSimilarity { name, max, min } => {
             Box::new(EmbeddingSimilarity { name, max, min, embedder: parts.embedder.clone() })
         }

@@ -3,6 +3,7 @@
 
 mod chain;
 mod command;
+mod duplicates;
 mod embedding_similarity;
 mod exam;
 mod quality_score;
