@@ -101,7 +101,12 @@ pub enum Verb {
     /// Run surviving calls on the live servers, in the cage
     Rollout,
     /// Write the datasets
-    Export,
+    Export {
+        /// Write the rows as this trainer reads them, in place of those that `export.profiles` names (repeatable): trl,
+        /// axolotl, llamafactory, ms-swift, unsloth, openai, hermes, or a file of your own in datasets/profiles/
+        #[arg(long = "profile", value_name = "NAME")]
+        profiles: Vec<String>,
+    },
     /// Show the harvested tools as a provider takes them, and what was altered for it
     Tools {
         /// Whose rules: openai-strict, openai, gemini or anthropic

@@ -264,6 +264,7 @@ pub struct Rollout {
 #[serde(deny_unknown_fields)]
 pub struct Export {
     pub datasets: Vec<String>,
+    pub profiles: Vec<String>,
 }
 
 /// `[embedding]`

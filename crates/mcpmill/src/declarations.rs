@@ -11,7 +11,14 @@ use mcpmill_core::{
     canonical::sha256_hex,
     edge::{OpeningCall, WorldSpec},
 };
-use mcpmill_pipeline::{discover, export::Dataset, prompt::Prompt};
+use mcpmill_pipeline::{
+    discover,
+    export::{
+        Dataset,
+        profile::{Profile, Training},
+    },
+    prompt::Prompt,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -22,6 +29,9 @@ static PROMPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../prompts");
 static FILTERS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../filters");
 static DATASETS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../datasets");
 static EVAL: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../eval");
+
+/// Where export profiles are declared.
+pub const PROFILES: &str = "datasets/profiles";
 
 /// Bytes of one declaration file that are read.
 const LARGEST: u64 = 4 << 20;
@@ -165,6 +175,32 @@ impl Declarations {
         };
         let dataset = Dataset::parse(name, part("dataset.toml")?).map_err(|e| Failure::usage(e.to_string()))?;
         Ok((dataset, part("card.md")?))
+    }
+
+    /// Names of the datasets: the folders of datasets/ but for that of the profiles.
+    pub fn datasets(&self) -> Vec<String> {
+        let names = self.folders("datasets").into_iter().map(|folder| folder.trim_start_matches("datasets/").to_owned());
+        names.filter(|name| name != "profiles").collect()
+    }
+
+    /// An export profile by its name.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn profile(&self, name: &str) -> Result<Profile, Failure> {
+        let text = self
+            .text(&format!("{PROFILES}/{name}.toml"))
+            .ok_or_else(|| self.missing("export profile", name, PROFILES, ".toml"))?;
+        Profile::parse(name, text).map_err(|e| Failure::usage(e.to_string()).hint(format!("see {PROFILES}/{name}.toml")))
+    }
+
+    /// How the profiles train.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub fn training(&self) -> Result<Training, Failure> {
+        let text = self.text("datasets/training.toml").unwrap_or_default();
+        Training::parse(text).map_err(|e| Failure::usage(format!("failed to read `datasets/training.toml`: {e}")))
     }
 
     /// World seeds by name, those made of others with all that these hold.
@@ -375,6 +411,11 @@ mod tests {
         }
         all.worlds().unwrap();
         all.dataset("mcp-tool-calls").unwrap();
+        all.training().unwrap();
+        for id in all.ids(PROFILES, ".toml") {
+            all.profile(&id).unwrap();
+        }
+        assert_eq!(all.datasets(), ["mcp-tool-calls"]);
         assert!(all.prompt("cal").unwrap_err().hint.unwrap().contains("call"));
     }
 }

@@ -56,7 +56,7 @@ use crate::{
     declarations::Declarations,
     edges::{Edges, embedder_name, model_of},
     error::{Exit, Failure},
-    publish, speed,
+    profiles, publish, speed,
     stage::Stage,
 };
 
@@ -372,7 +372,10 @@ impl Line {
         let policies = self.policies()?;
         let open = sources.servers.values().filter(|server| policies.network(server) == Network::Full);
         let open = open.map(|server| server.name.clone()).collect();
-        publish::publish(&self.run.path().join(folder), &dataset, card, &info.fingerprint[..12], open)?;
+        let folder = self.run.path().join(folder);
+        publish::publish(&folder, &dataset, card, &info.fingerprint[..12], open)?;
+        let written = profiles::write(&folder, &self.config.export.profiles, &self.declarations)?;
+        written.into_iter().for_each(|words| self.events.note(words));
         Ok(info)
     }
 

@@ -12,6 +12,7 @@ mod line;
 mod local;
 mod policies;
 mod prices;
+mod profiles;
 mod publish;
 mod report;
 mod reporter;

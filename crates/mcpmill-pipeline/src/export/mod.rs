@@ -3,6 +3,7 @@
 mod card;
 mod dataset;
 mod licence;
+pub mod profile;
 mod split;
 
 pub use card::{CardCounts, CardError, render_card};

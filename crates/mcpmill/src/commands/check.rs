@@ -14,6 +14,7 @@ use mcpmill_pipeline::{
 use crate::{
     cli::Format,
     config::Model,
+    declarations::PROFILES,
     edges::{is_variable, model_of},
     error::Failure,
     fixtures::{Tried, try_out},
@@ -86,13 +87,16 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
     }
     let planted = crate::line::exam_rows(&setup.declarations).map(|_| Vec::new());
     findings.push(finding("filters/exams/planted.jsonl".into(), planted));
-    for folder in all.folders("datasets") {
-        let name = folder.trim_start_matches("datasets/").to_owned();
+    for name in all.datasets() {
         let read = all.dataset(&name).and_then(|(dataset, card)| {
             let filled = render_card(card, &dataset, &CardCounts::default(), "check", env!("CARGO_PKG_VERSION"));
             filled.map(|_| Vec::new()).map_err(|e| Failure::usage(e.to_string()))
         });
-        findings.push(finding(format!("{folder}/"), read));
+        findings.push(finding(format!("datasets/{name}/"), read));
+    }
+    findings.push(finding("datasets/training.toml".into(), all.training().map(|_| Vec::new())));
+    for id in all.ids(PROFILES, ".toml") {
+        findings.push(finding(format!("{PROFILES}/{id}.toml"), all.profile(&id).map(|_| Vec::new())));
     }
     for id in all.ids("eval", ".toml") {
         let text = all.text(&format!("eval/{id}.toml")).unwrap_or_default();
@@ -118,13 +122,11 @@ fn settings(setup: &Setup) -> Vec<String> {
     for (key, folder, names) in [
         ("discover.marketplaces", "marketplaces", &config.discover.marketplaces),
         ("export.datasets", "datasets", &config.export.datasets),
+        ("export.profiles", PROFILES, &config.export.profiles),
     ] {
-        let known = if folder == "datasets" {
-            all.folders(folder).iter().map(|f| f.trim_start_matches("datasets/").to_owned()).collect()
-        } else {
-            all.ids(folder, ".toml")
-        };
-        if names.is_empty() {
+        let known = if folder == "datasets" { all.datasets() } else { all.ids(folder, ".toml") };
+        // Without a profile there is still the Parquet.
+        if names.is_empty() && folder != PROFILES {
             faults.push(format!("`{key}` is empty; there are {}", known.join(", ")));
         }
         let lost = names.iter().filter(|name| !known.contains(name));

@@ -1,7 +1,7 @@
 //! `explain`: prints what the program itself goes by: the embedded settings, the declarations, the stages.
 
 use super::wants::{Want, wants_of};
-use crate::{config, error::Failure, run::Setup, stage::Stage};
+use crate::{config, declarations::PROFILES, error::Failure, run::Setup, stage::Stage};
 
 /// Prints what is known of `what`.
 ///
@@ -118,7 +118,10 @@ fn stage(what: &str) -> Option<String> {
             "runs trajectories through filters/trajectory.toml: ok, empty, soft-error, hard-error, schema-breach, timed-out.\n\
              Turns that were written while it was run and do not follow are masked."
         }
-        Stage::Export => "writes datasets/<name> as Parquet with a card: splits train, seen_tool, unseen_tool, unseen_server.",
+        Stage::Export => {
+            "writes datasets/<name> as Parquet with a card: splits train, seen_tool, unseen_tool, unseen_server. Each of\n\
+             `export.profiles` writes the same rows once more as its trainer reads them, with settings and a command that trains."
+        }
     };
     let mut out = format!("{stage}: {text}");
     // Its own section and those below it, and what else it goes by.
@@ -142,10 +145,17 @@ fn known(setup: &Setup) -> Vec<String> {
     names.extend(Stage::ALL.map(|s| s.folder().to_owned()));
     names.extend(Stage::ALL.map(|s| s.verb().to_owned()));
     names.extend(setting_names());
-    for (folder, ending) in [("prompts", ".md"), ("filters", ".toml"), ("marketplaces", ".toml"), ("eval", ".toml")] {
+    for (folder, ending) in [
+        ("prompts", ".md"),
+        ("filters", ".toml"),
+        ("marketplaces", ".toml"),
+        ("eval", ".toml"),
+        ("datasets", ".toml"),
+        (PROFILES, ".toml"),
+    ] {
         names.extend(all.ids(folder, ending).into_iter().map(|id| format!("{folder}/{id}")));
     }
-    names.extend(all.folders("datasets"));
+    names.extend(all.datasets().into_iter().map(|name| format!("datasets/{name}")));
     names
 }
 

@@ -76,7 +76,7 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
             one(Setup { rejudge, ..put_off(setup, batch)? }, stage).await
         }
         Verb::Rollout => one(setup, Stage::Rollout).await,
-        Verb::Export => one(setup, Stage::Export).await,
+        Verb::Export { profiles } => one(with_profiles(setup, profiles), Stage::Export).await,
         Verb::Eval { what: Eval::Select { suites, tools } } => {
             let format = setup.global.format;
             in_run(setup, Choice::Named, async |line| eval::eval_select(line, &suites, tools.as_deref(), format).await).await
@@ -107,6 +107,14 @@ fn put_off(setup: Setup, Batching { batch }: Batching) -> Result<Setup, Failure>
         }
     }
     Ok(Setup { batch: Some(file.map_or(Target::Run, Target::File)), ..setup })
+}
+
+/// The setup with what `--profile` says.
+fn with_profiles(mut setup: Setup, profiles: Vec<String>) -> Setup {
+    if !profiles.is_empty() {
+        setup.config.export.profiles = profiles;
+    }
+    setup
 }
 
 async fn one(setup: Setup, stage: Stage) -> Result<(), Failure> {
