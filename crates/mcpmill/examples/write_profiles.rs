@@ -1,44 +1,16 @@
 //! Writes JSON lines of export rows in the shape of every built-in profile: `write_profiles ROWS.jsonl FOLDER`.
 //! It is how rows that no run has made yet come to the trainers' own loaders.
 
-use std::{collections::BTreeMap, fs, path::Path};
+#[path = "../tests/profiles/write.rs"]
+mod write;
+
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use mcpmill_core::record::ExportRow;
-use mcpmill_pipeline::export::profile::{Profile, Told, Training};
 
-#[allow(clippy::disallowed_macros, clippy::disallowed_methods, reason = "a program of its own")]
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let rows = args.next().context("name a file of rows")?;
     let to = args.next().context("name a folder")?;
-    let declared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../datasets");
-    let training = Training::parse(&fs::read_to_string(declared.join("training.toml"))?).map_err(anyhow::Error::msg)?;
-    let rows: Vec<ExportRow> = fs::read_to_string(rows)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    for file in fs::read_dir(declared.join("profiles"))? {
-        let file = file?.path();
-        let name = file.file_stem().and_then(|name| name.to_str()).context("a name")?;
-        let profile = Profile::parse(name, &fs::read_to_string(&file)?)?;
-        write(&profile, &rows, &training, &Path::new(&to).join(name))?;
-    }
-    Ok(())
-}
-
-fn write(profile: &Profile, rows: &[ExportRow], training: &Training, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    let mut left_out: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let mut lines = Vec::new();
-    for row in rows {
-        match profile.rows(row) {
-            Ok(written) => lines.extend(written.iter().map(|line| format!("{line}\n"))),
-            Err(reason) => *left_out.entry(reason).or_default() += 1,
-        }
-    }
-    fs::write(to.join("train.jsonl"), lines.concat())?;
-    let rows = [("train", lines.len() as u64)].into();
-    let told = Told { training: training.clone(), rows, left_out, version: env!("CARGO_PKG_VERSION") };
-    for (file, text) in profile.files(&told)? {
-        fs::write(to.join(file), format!("{}\n", text.trim()))?;
-    }
-    Ok(())
+    write::write_profiles(Path::new(&rows), Path::new(&to))
 }
