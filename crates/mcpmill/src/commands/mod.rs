@@ -51,15 +51,17 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
             } else {
                 Choice::Continue
             };
-            stages(setup, from.unwrap_or(Stage::Discover), to.unwrap_or(Stage::Export), choice).await
+            Box::pin(stages(setup, from.unwrap_or(Stage::Discover), to.unwrap_or(Stage::Export), choice)).await
         }
         Verb::Discover { record: Some(folder), .. } => {
             let setup = Setup { record: Some(folder), ..setup };
-            stages(setup, Stage::Discover, Stage::Discover, Choice::New).await
+            Box::pin(stages(setup, Stage::Discover, Stage::Discover, Choice::New)).await
         }
-        Verb::Discover { record: None, new: true } => stages(setup, Stage::Discover, Stage::Discover, Choice::New).await,
+        Verb::Discover { record: None, new: true } => {
+            Box::pin(stages(setup, Stage::Discover, Stage::Discover, Choice::New)).await
+        }
         Verb::Discover { record: None, .. } if setup.global.run == "latest" => {
-            stages(setup, Stage::Discover, Stage::Discover, Choice::Continue).await
+            Box::pin(stages(setup, Stage::Discover, Stage::Discover, Choice::Continue)).await
         }
         Verb::Discover { record: None, .. } => one(setup, Stage::Discover).await,
         Verb::Harvest => one(setup, Stage::Harvest).await,

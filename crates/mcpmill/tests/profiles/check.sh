@@ -40,5 +40,4 @@ probe ms-swift ms-swift
 (cd "$to/hard/trl" && BASE_MODEL="$to/tiny" "$to/trl/bin/python" train.py)
 (cd "$to/hard/hermes" && BASE_MODEL="$to/tiny" "$to/trl/bin/python" train.py)
 (cd "$to/hard/llamafactory" && PATH="$to/llamafactory/bin:$PATH" llamafactory-cli train train.yaml model_name_or_path="$to/tiny" use_cpu=true)
-(cd "$to/hard/ms-swift" && PATH="$to/ms-swift/bin:$PATH" BASE_MODEL="$to/tiny" sh train.sh --model_type qwen3 --template qwen3)
-(cd "$to/hard/axolotl" && PATH="$to/axolotl/bin:$PATH" axolotl train axolotl.yaml --base-model "$to/tiny" --bf16 false)
+(cd "$to/hard/ms-swift" && PATH="$to/ms-swift/bin:$PATH" BASE_MODEL="$to/tiny" sh train.sh --model_type qwen3 --template qwen3 --use_cpu true)
