@@ -16,18 +16,20 @@ use rayon::prelude::*;
 /// What counts as near.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Weighted share of common words, from 0 to 1, that two texts need, and that the members of two clusters need on
-    /// average before the clusters become one.
+    /// Weighted share of common words and values, from 0 to 1, that two texts with the same values need, and that the
+    /// members of two clusters need on average before the clusters become one.
     pub threshold: f64,
-    /// What every two compared members of a cluster must share at least.
+    /// The same for texts without any value, where only the words speak.
+    pub plain_threshold: f64,
+    /// The part of the threshold that every two compared members of a cluster must reach, from 0 to 1.
     pub floor: f64,
-    /// What a value weighs beside a word that is as rare, from 0 to 1.
+    /// What a value weighs beside a word that is as rare.
     pub value_weight: f64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { threshold: 0.5, floor: 0.3, value_weight: 0.5 }
+        Settings { threshold: 0.5, plain_threshold: 0.6, floor: 0.6, value_weight: 1.0 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Clusters near duplicates of a file of instructions, and says how long that took.
 //!
-//!     cargo run --release --example near -- SET.jsonl CLUSTERS.txt [THRESHOLD [FLOOR [VALUE_WEIGHT]]]
+//!     cargo run --release --example near -- SET.jsonl CLUSTERS.txt [THRESHOLD [PLAIN [FLOOR [VALUE_WEIGHT]]]]
 //!
 //! A line of SET.jsonl has a `text`; line n of CLUSTERS.txt is the cluster of text n. The last line printed is JSON: texts,
 //! clusters, seconds from texts in memory to clusters, and the peak of memory of the whole program in MiB.
@@ -17,10 +17,10 @@ use mcpmill_pipeline::near::{Settings, clusters_with};
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let usage = "usage: near SET.jsonl CLUSTERS.txt [THRESHOLD [FLOOR [VALUE_WEIGHT]]]";
+    let usage = "usage: near SET.jsonl CLUSTERS.txt [THRESHOLD [PLAIN [FLOOR [VALUE_WEIGHT]]]]";
     let (set, out) = (args.next().context(usage)?, args.next().context(usage)?);
     let mut settings = Settings::default();
-    for field in [&mut settings.threshold, &mut settings.floor, &mut settings.value_weight] {
+    for field in [&mut settings.threshold, &mut settings.plain_threshold, &mut settings.floor, &mut settings.value_weight] {
         if let Some(given) = args.next() {
             *field = given.parse().context(usage)?;
         }

@@ -130,7 +130,7 @@ class Maker:
             elif how == 4:
                 t = re.sub(r"[.?!]$", "", t) + r.choice(["!", "...", " ?", "."])
             elif how == 5:
-                t = t.replace("'", '"') if '"' not in t else t.replace('"', "'")
+                t = re.sub(r"(?<!\w)'([^']+)'(?!\w)", r'"\1"', t)
             else:
                 t = t.replace(". ", ".\n").replace("? ", "?\n")
         return t if t != b["text"] else b["text"] + " "

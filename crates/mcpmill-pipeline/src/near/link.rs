@@ -137,23 +137,27 @@ impl Linker<'_> {
 
     fn pair(&self, heads: &[u32], one: u32, two: u32) -> Option<Pair> {
         let alike = self.alike(heads[one as usize], heads[two as usize]);
-        (f64::from(alike) >= self.settings.threshold).then_some(Pair { alike, one, two })
+        let needed = self.needed(heads[one as usize], heads[two as usize]);
+        (f64::from(alike) >= needed).then_some(Pair { alike, one, two })
+    }
+
+    /// How alike two texts must be.
+    fn needed(&self, one: u32, two: u32) -> f64 {
+        let valued = self.texts[one as usize].valued && self.texts[two as usize].valued;
+        if valued { self.settings.threshold } else { self.settings.plain_threshold }
     }
 
     /// Weighted Jaccard index of the words of two texts with the same key; 0 when their values or roles conflict.
     fn alike(&self, one: u32, two: u32) -> f32 {
         let (a, b) = (&self.texts[one as usize], &self.texts[two as usize]);
         let (less, more) = if a.total < b.total { (a.total, b.total) } else { (b.total, a.total) };
-        if f64::from(less) < f64::from(more) * self.settings.floor {
+        let floor = self.settings.floor * self.needed(one, two);
+        if f64::from(less) < f64::from(more) * floor {
             return 0.0;
         }
         let shared: f32 = common(&a.words, &b.words).map(|word| self.weights[word as usize]).sum();
         let alike = shared / (less + more - shared).max(f32::MIN_POSITIVE);
-        if f64::from(alike) < self.settings.floor
-            || !within(&a.must, &b.all)
-            || !within(&b.must, &a.all)
-            || swapped(&a.roles, &b.roles)
-        {
+        if f64::from(alike) < floor || !within(&a.must, &b.all) || !within(&b.must, &a.all) || swapped(&a.roles, &b.roles) {
             return 0.0;
         }
         alike
@@ -165,18 +169,19 @@ impl Linker<'_> {
         if one == two {
             return;
         }
-        let (mut sum, mut count) = (0.0, 0.0);
+        let (mut sum, mut needed) = (0.0, 0.0);
         for &a in sets.spokesmen(one) {
             for &b in sets.spokesmen(two) {
-                let alike = f64::from(self.alike(heads[a as usize], heads[b as usize]));
-                if alike < self.settings.floor {
+                let (a, b) = (heads[a as usize], heads[b as usize]);
+                let alike = f64::from(self.alike(a, b));
+                if alike <= 0.0 {
                     return;
                 }
                 sum += alike;
-                count += 1.0;
+                needed += self.needed(a, b);
             }
         }
-        if sum / count >= self.settings.threshold {
+        if sum >= needed {
             sets.unite(one, two);
         }
     }

@@ -203,8 +203,8 @@ fn many_texts_of_few_words_cost_no_square() {
 #[test]
 fn settings_decide() {
     let (a, b) = ("Show the newest letters of the choir.", "Show the oldest letters of the club.");
-    let strict = Settings { threshold: 0.99, ..Settings::default() };
-    let loose = Settings { threshold: 0.2, floor: 0.1, ..Settings::default() };
+    let strict = Settings { plain_threshold: 0.99, ..Settings::default() };
+    let loose = Settings { plain_threshold: 0.2, ..Settings::default() };
     assert_eq!(clusters_with(&[a, b], &strict), [0, 1]);
     assert_eq!(clusters_with(&[a, b], &loose), [0, 0]);
 }

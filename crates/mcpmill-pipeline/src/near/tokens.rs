@@ -192,8 +192,7 @@ impl Reader<'_> {
     /// Where the quotation that `c` opens ends.
     fn quotation(&self, c: char) -> Option<usize> {
         let close = match c {
-            '"' | '`' => c,
-            '\'' if !self.before().is_alphanumeric() => c,
+            '"' | '`' | '\'' if !self.before().is_alphanumeric() => c,
             '‘' => '’',
             '“' | '„' => '”',
             '«' => '»',

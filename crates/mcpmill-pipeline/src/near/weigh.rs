@@ -42,6 +42,8 @@ pub(super) struct Text {
     pub roles: Box<[(u32, u32)]>,
     /// Weight of all `words`.
     pub total: f32,
+    /// Whether it has any value.
+    pub valued: bool,
 }
 
 /// The texts of a collection and the weights of their words.
@@ -126,7 +128,16 @@ fn one(tokens: &[Token], names: &HashMap<u64, f64>, ids: &HashMap<u64, u32>, wei
     let mut must: Vec<u32> = tokens.iter().filter(|t| is_local(t, names)).map(|t| t.full as u32).collect();
     sorted(&mut must);
     let total = words.iter().map(|&w| weights[w as usize]).sum();
-    Text { key: key(tokens, names), words: words.into(), all: all.into(), must: must.into(), roles: roles(tokens, names), total }
+    let roles = roles(tokens, names);
+    Text {
+        key: key(tokens, names),
+        words: words.into(),
+        all: all.into(),
+        must: must.into(),
+        total,
+        valued: !roles.is_empty(),
+        roles,
+    }
 }
 
 fn sorted(hashes: &mut Vec<u32>) {
