@@ -20,6 +20,18 @@ impl Schema {
         jsonschema::validator_for(schema).map(Self).map_err(|e| SchemaError(e.to_string()))
     }
 
+    /// Compiles a schema so that formats (`date`, `email`, `uuid`, …) are held to, whatever its draft says of them; those
+    /// that the schema's own defaults and examples break are not.
+    ///
+    /// # Errors
+    /// As [`Schema::compile`].
+    pub fn strict(schema: &Value) -> Result<Self, SchemaError> {
+        let mut honest = schema.clone();
+        without_broken_formats(&mut honest, 0);
+        let built = jsonschema::options().should_validate_formats(true).build(&honest);
+        built.map(Self).map_err(|e| SchemaError(e.to_string()))
+    }
+
     /// What is wrong with `instance`, one sentence a fault, at most `most`; empty when it validates.
     pub fn faults(&self, instance: &Value, most: usize) -> Vec<String> {
         self.0
@@ -36,6 +48,29 @@ impl Schema {
     /// Whether `instance` validates.
     pub fn accepts(&self, instance: &Value) -> bool {
         self.0.is_valid(instance)
+    }
+}
+
+/// How deep a schema is looked into for formats.
+const DEEPEST: usize = 64;
+
+/// Takes out formats that values which the schema itself gives do not have: the server does not hold to them either.
+fn without_broken_formats(schema: &mut Value, depth: usize) {
+    match schema {
+        Value::Object(map) if depth < DEEPEST => {
+            if let Some(format) = map.get("format").filter(|format| format.is_string()) {
+                let alone = serde_json::json!({ "format": format });
+                let check = jsonschema::options().should_validate_formats(true).build(&alone);
+                let listed = ["examples", "enum"].into_iter().filter_map(|name| map.get(name)?.as_array()).flatten();
+                let mut own = listed.chain(["default", "example", "const"].into_iter().filter_map(|name| map.get(name)));
+                if check.is_ok_and(|check| own.any(|value| !check.is_valid(value))) {
+                    map.remove("format");
+                }
+            }
+            map.values_mut().for_each(|inner| without_broken_formats(inner, depth + 1));
+        }
+        Value::Array(items) if depth < DEEPEST => items.iter_mut().for_each(|inner| without_broken_formats(inner, depth + 1)),
+        _ => {}
     }
 }
 
@@ -63,6 +98,31 @@ mod tests {
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults.iter().any(|f| f.contains("/n")), "{faults:?}");
         assert!(schema.accepts(&json!({"p": 1})));
+    }
+
+    #[test]
+    fn formats_are_held_to_but_for_those_the_schema_breaks_itself() {
+        for (format, good, bad) in [
+            ("date", "2026-03-03", "3 March"),
+            ("date-time", "2026-03-03T10:00:00Z", "2026-03-03"),
+            ("time", "10:00:00Z", "ten"),
+            ("email", "ada@example.com", "ada"),
+            ("uri", "https://example.com/a", "example"),
+            ("uuid", "3e4666bf-d5e5-4aa7-b8ce-cefe41c7568a", "3e4666bf"),
+            ("ipv4", "192.0.2.1", "192.0.2.256"),
+            ("ipv6", "2001:db8::1", "2001:zz"),
+            ("hostname", "mill.example", "-mill-"),
+            ("regex", "^a+$", "(a"),
+        ] {
+            for draft in ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"] {
+                let of = |more: Value| json!({"$schema": draft, "properties": {"a": {"type": "string", "format": format, "default": more}}});
+                let schema = Schema::strict(&of(json!(good))).unwrap();
+                assert!(schema.accepts(&json!({"a": good})) && !schema.accepts(&json!({"a": bad})), "{format}");
+                assert!(Schema::strict(&of(json!(bad))).unwrap().accepts(&json!({"a": bad})), "{format}");
+            }
+        }
+        let unknown = Schema::strict(&json!({"properties": {"a": {"format": "colour"}}})).unwrap();
+        assert!(unknown.accepts(&json!({"a": "x"})));
     }
 
     #[test]

@@ -57,7 +57,14 @@ fn by_length(rows: &[Value]) -> ProcessOutput {
 
 fn parts(process: Arc<Played>, toolbox: Arc<Toolbox>) -> Parts<'static> {
     let programs = Ok(Programs { process, filters: Some("/somewhere/filters".into()) });
-    Parts { embedder: Err("none".into()), models: Err("none".into()), toolbox, programs, prompt: &|_| None }
+    Parts {
+        embedder: Err("none".into()),
+        models: Err("none".into()),
+        toolbox,
+        programs,
+        held_out: Arc::default(),
+        prompt: &|_| None,
+    }
 }
 
 const STEP: &str = "[[step]]\nname = \"mine\"\nkind = \"command\"\ncommand = [\"python3\", \"mine.py\"]\n";

@@ -50,7 +50,14 @@ fn chain(text: &str, model: &Arc<Scripted>, toolbox: Arc<Toolbox>) -> Chain {
     Chain::parse(
         "test",
         text,
-        &Parts { embedder: Err("none".into()), models, toolbox, programs: Err("none".into()), prompt: &prompt },
+        &Parts {
+            embedder: Err("none".into()),
+            models,
+            toolbox,
+            programs: Err("none".into()),
+            held_out: Arc::default(),
+            prompt: &prompt,
+        },
     )
     .unwrap()
 }
@@ -132,6 +139,7 @@ async fn garbage_fails_and_silence_is_not_examined() {
         models: Err("no weights".into()),
         toolbox: rows.toolbox(),
         programs: Err("none".into()),
+        held_out: Arc::default(),
         prompt: &prompt,
     };
     let absent = examine(&Chain::parse("test", SCORE, &parts).unwrap(), &rows, 4).await;
@@ -144,6 +152,20 @@ async fn the_free_check_catches_all_that_is_planted_for_it() {
     let exam = &taken[0].exam;
     assert_eq!((exam.end, exam.recall.value, exam.false_rejects.hits), (ExamEnd::Passed, 1.0, 0), "{exam:?}");
     assert_eq!(exam.recall.n, 48, "a free filter meets every fault on every row");
+}
+
+/// Every free kind is examined on all planted rows, by the faults that are its own.
+#[tokio::test]
+async fn free_checks_pass_their_exams() {
+    let kinds = ["placeholders", "grounded", "language", "tool-named", "injection", "private-data", "duplicates"];
+    let steps: String = kinds.iter().map(|kind| format!("[[step]]\nname = \"{kind}\"\nkind = \"{kind}\"\n")).collect();
+    let taken = exam(&steps, &always(0)).await;
+    assert_eq!(taken.iter().map(|taken| taken.exam.filter.as_str()).collect::<Vec<_>>(), kinds);
+    for Taken { exam, .. } in taken {
+        assert_eq!((exam.end, exam.unjudged), (ExamEnd::Passed, 0), "{exam:?}");
+        assert!(exam.recall.n >= 20 && exam.recall.value > 0.7, "{exam:?}");
+        assert_eq!(exam.rejected, [""; 0], "{exam:?}");
+    }
 }
 
 async fn filtered(chain: &Chain, samples: Vec<Sample>, toolbox: &Arc<Toolbox>) -> Vec<Done<Sample>> {

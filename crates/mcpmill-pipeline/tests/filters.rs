@@ -79,6 +79,7 @@ fn bench(step: &str, says: Option<&str>, embedder: bool, tools: Vec<Tool>) -> Be
         models: says.map(|text| Models::new(model(text), HashMap::new())).ok_or_else(|| "down".into()),
         toolbox: Arc::clone(&toolbox),
         programs: Err("none".into()),
+        held_out: Arc::default(),
         prompt: &prompt,
     };
     let chain = Chain::parse("test", &format!("[[step]]\nname = \"it\"\n{step}\n"), &parts).unwrap();
@@ -94,6 +95,7 @@ fn scoring(model: &Arc<Scripted>, tools: Vec<Tool>) -> Bench {
         embedder: Err("none".into()),
         models,
         toolbox: Arc::clone(&toolbox),
+        held_out: Arc::default(),
         programs: Err("none".into()),
         prompt: &prompt,
     };
@@ -321,6 +323,7 @@ fn mistakes_in_a_chain_are_named() {
         models: Err("-".into()),
         toolbox: Arc::new(Toolbox::default()),
         programs: Err("none".into()),
+        held_out: Arc::default(),
         prompt: &prompt,
     };
     let error = |text: &str| Chain::parse("mine", text, &parts()).err().unwrap().to_string();
@@ -456,6 +459,7 @@ async fn where_no_tool_is_to_fit_verifiers_see_all_that_is_offered_and_must_choo
             models,
             toolbox: Arc::clone(&toolbox),
             programs: Err("none".into()),
+            held_out: Arc::default(),
             prompt: &prompt,
         };
         let step = format!(
@@ -509,6 +513,7 @@ async fn of_near_duplicates_one_is_kept() {
         models: Err("none".into()),
         toolbox: Arc::clone(&toolbox),
         programs: Err("none".into()),
+        held_out: Arc::default(),
         prompt: &prompt,
     };
     let steps =

@@ -86,6 +86,7 @@ async fn judged((sample, trajectory): (Sample, Trajectory), model: &Arc<Scripted
         embedder: Err("none".into()),
         models,
         toolbox: Arc::clone(&toolbox),
+        held_out: Arc::default(),
         programs: Err("none".into()),
         prompt: &prompt,
     };

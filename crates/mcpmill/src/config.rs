@@ -235,6 +235,9 @@ pub struct Filter {
     pub trajectories: String,
     pub concurrency: usize,
     pub max_failure_rate: f64,
+    /// Further evaluation sets that no row may repeat.
+    #[serde(default)]
+    pub decontaminate: Vec<PathBuf>,
 }
 
 impl Filter {

@@ -17,6 +17,7 @@ use mcpmill_pipeline::{
         Dataset,
         profile::{Profile, Training},
     },
+    filter::HeldOut,
     prompt::Prompt,
 };
 use serde::Deserialize;
@@ -33,6 +34,8 @@ static EVAL: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../eval");
 /// Where export profiles are declared.
 pub const PROFILES: &str = "datasets/profiles";
 
+/// Bytes of a file that rows must not repeat.
+const LARGEST_SET: u64 = 256 << 20;
 /// Bytes of one declaration file that are read.
 const LARGEST: u64 = 4 << 20;
 
@@ -160,6 +163,25 @@ impl Declarations {
     /// There is none.
     pub fn chain(&self, id: &str) -> Result<&str, Failure> {
         self.text(&format!("filters/{id}.toml")).ok_or_else(|| self.missing("filter chain", id, "filters", ".toml"))
+    }
+
+    /// What rows must not repeat: the evaluation sets and tasks of eval/, and the files that are named beside them, seen
+    /// from the working folder.
+    ///
+    /// # Errors
+    /// A file that is named cannot be read, is too large or is no text.
+    pub fn held_out(&self, more: &[PathBuf]) -> Result<HeldOut, Failure> {
+        let is_set = |path: &str| path.starts_with("eval/sets/") && path.ends_with(".jsonl");
+        let is_task = |path: &str| path.starts_with("eval/tasks/") && path.ends_with(".md");
+        let own = self.files.iter().filter(|(path, _)| is_set(path) || is_task(path));
+        let named = more.iter().map(|path| {
+            let text = read_most(&self.folder.join(path), LARGEST_SET)?;
+            Ok((path.to_string_lossy().into_owned(), text))
+        });
+        let named = named.collect::<Result<Vec<_>, Failure>>().map_err(|f| f.hint("see `filter.decontaminate`"))?;
+        Ok(HeldOut::read(
+            own.chain(named.iter().map(|pair| (&pair.0, &pair.1))).map(|(path, text)| (path.as_str(), text.as_str())),
+        ))
     }
 
     /// A dataset and its card template.
@@ -328,10 +350,14 @@ fn walk(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
+    read_most(path, LARGEST)
+}
+
+fn read_most(path: &Path, most: u64) -> Result<String, Failure> {
     let fail = |why: String| Failure::usage(format!("failed to read `{}`: {why}", path.display()));
     let size = path.metadata().map_err(|e| fail(e.to_string()))?.len();
-    if size > LARGEST {
-        return Err(fail(format!("it has {size} bytes, more than {LARGEST}")));
+    if size > most {
+        return Err(fail(format!("it has {size} bytes, more than {most}")));
     }
     std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))
 }

@@ -33,7 +33,7 @@ use mcpmill_core::{
 use mcpmill_pipeline::{
     discover::{Marketplace, discover},
     export::{Sources, export},
-    filter::{Chain, Parts, Programs, filter_samples, filter_trajectories},
+    filter::{Chain, HeldOut, Parts, Programs, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
     models::{Models, Role},
     prompt::Prompt,
@@ -483,7 +483,10 @@ impl Line {
     fn chain_fingerprint(&self, stage: Stage, chain: &str, inputs: &[PathBuf]) -> Result<String, Failure> {
         let needs = Chain::needs(self.declarations.chain(chain)?);
         let embedder = if needs.embedder { Some(embedder_name(&self.config)?) } else { None };
-        let knobs = json!({ "models": self.model_names(&needs.roles)?, "embedder": embedder });
+        let mut knobs = json!({ "models": self.model_names(&needs.roles)?, "embedder": embedder });
+        if needs.held_out {
+            knobs["held_out"] = json!(self.declarations.held_out(&self.config.filter.decontaminate)?.hash());
+        }
         let mut files: Vec<String> = needs.prompts.into_iter().map(|id| format!("prompts/{id}.md")).collect();
         if needs.programs {
             // Which of the files a program reads is its own affair.
@@ -514,7 +517,8 @@ impl Line {
             Some(prompt)
         };
         let programs = if needs.programs { self.programs().await.map_err(|e| e.chain.join(": ")) } else { Err(unused()) };
-        let parts = Parts { embedder, models, toolbox: Arc::clone(toolbox), programs, prompt: &prompt };
+        let held_out = if needs.held_out { self.held_out()? } else { Arc::default() };
+        let parts = Parts { embedder, models, toolbox: Arc::clone(toolbox), programs, held_out, prompt: &prompt };
         Chain::parse(id, text, &parts).map_err(|e| Failure::usage(e.to_string()).hint(format!("see filters/{id}.toml")))
     }
 
@@ -522,6 +526,12 @@ impl Line {
     async fn programs(&self) -> Result<Programs, Failure> {
         let filters = Some(self.declarations.folder().join("filters")).filter(|folder| folder.is_dir());
         Ok(Programs { process: Arc::new(self.edges.cage().await?), filters })
+    }
+
+    /// The evaluation sets that rows must not repeat.
+    fn held_out(&self) -> Result<Arc<HeldOut>, Failure> {
+        let held_out = self.declarations.held_out(&self.config.filter.decontaminate)?;
+        held_out.fault().map_or_else(|| Ok(Arc::new(held_out)), |why| Err(Failure::usage(why)))
     }
 
     /// The models of these roles; each model is made once.

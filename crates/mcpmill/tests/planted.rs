@@ -66,6 +66,7 @@ async fn the_shipped_thresholds_drop_what_was_planted_and_keep_what_is_good() {
         models: Err("not asked".into()),
         toolbox: Arc::clone(&toolbox),
         programs: Err("not run".into()),
+        held_out: Arc::default(),
         prompt: &none,
     };
     let chain = Chain::parse("shipped", &step(), &parts).unwrap();

@@ -15,12 +15,19 @@ use thiserror::Error;
 use super::{
     Filter, Plant, Taken,
     command::{Command, Programs, Queue},
+    decontaminated::{Decontaminated, HeldOut},
     duplicates::Duplicates,
     embedding_similarity::EmbeddingSimilarity,
+    grounded::Grounded,
+    injection::Injection,
+    language::Language,
+    placeholders::Placeholders,
+    private_data::PrivateData,
     quality_score::QualityScore,
     response_valid::ResponseValid,
     schema_valid::SchemaValid,
     tool_invocation::ToolInvocation,
+    tool_named::ToolNamed,
     turns::Turns,
 };
 use crate::{
@@ -78,6 +85,8 @@ pub struct ChainError {
 pub struct Needs {
     /// Whether a step embeds.
     pub embedder: bool,
+    /// Whether a step compares with evaluation sets.
+    pub held_out: bool,
     /// Prompts its steps name.
     pub prompts: Vec<String>,
     /// Roles its steps ask.
@@ -96,6 +105,8 @@ pub struct Parts<'a> {
     pub toolbox: Arc<Toolbox>,
     /// What runs programs of the user's, or why there is none.
     pub programs: Result<Programs, String>,
+    /// The texts of evaluation sets that rows must not repeat.
+    pub held_out: Arc<HeldOut>,
     /// Prompts by id.
     pub prompt: &'a dyn Fn(&str) -> Option<Prompt>,
 }
@@ -135,6 +146,32 @@ enum Step {
     },
     Duplicates {
         name: String,
+    },
+    Placeholders {
+        name: String,
+    },
+    Grounded {
+        name: String,
+    },
+    Language {
+        name: String,
+    },
+    ToolNamed {
+        name: String,
+    },
+    Injection {
+        name: String,
+    },
+    PrivateData {
+        name: String,
+    },
+    Decontaminated {
+        name: String,
+        /// Share of a text's word n-grams above which it repeats one of an evaluation set.
+        overlap: f64,
+        /// Cosine above which it does, by embedding model; a model that is not named embeds nothing.
+        #[serde(default)]
+        similarity: BTreeMap<String, f64>,
     },
     EmbeddingSimilarity {
         name: String,
@@ -220,8 +257,14 @@ impl Chain {
             let absent = step.absent(parts);
             let nobody = || "nobody is asked".to_owned();
             let toolbox = Arc::clone(&parts.toolbox);
-            let without =
-                Parts { embedder: Err(nobody()), models: Err(nobody()), toolbox, programs: Err(nobody()), prompt: parts.prompt };
+            let without = Parts {
+                embedder: Err(nobody()),
+                models: Err(nobody()),
+                toolbox,
+                programs: Err(nobody()),
+                held_out: Arc::clone(&parts.held_out),
+                prompt: parts.prompt,
+            };
             let build = |parts| build(step.clone(), parts).map_err(|detail| fail(format!("step {}: {detail}", i + 1)));
             Ok(Placed { filter: build(parts)?, mute: build(&without)?, absent, worth: Worth::Trusted })
         };
@@ -270,11 +313,11 @@ impl Chain {
     pub fn most_rounds(text: &str, tries: impl Fn(&str) -> u32) -> u32 {
         let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
         let rounds = steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()).map(|step| match step {
-            Step::SchemaValid { .. } | Step::Duplicates { .. } | Step::EmbeddingSimilarity { .. } | Step::Command { .. } => 0,
             Step::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
                 tries(&prompt).max(tries(&none_prompt)) * verifiers.len() as u32
             }
             Step::QualityScore { prompt, .. } | Step::ResponseValid { prompt, .. } | Step::Turns { prompt, .. } => tries(&prompt),
+            _ => 0,
         });
         rounds.max().unwrap_or_default()
     }
@@ -284,7 +327,10 @@ impl Step {
     /// Adds what it works with.
     fn needs(&self, needs: &mut Needs) {
         match self {
-            Self::SchemaValid { .. } | Self::Duplicates { .. } => {}
+            Self::Decontaminated { similarity, .. } => {
+                needs.embedder |= !similarity.is_empty();
+                needs.held_out = true;
+            }
             Self::EmbeddingSimilarity { .. } => needs.embedder = true,
             Self::Command { .. } => needs.programs = true,
             Self::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
@@ -295,11 +341,16 @@ impl Step {
                 needs.prompts.push(prompt.clone());
                 needs.roles.push(Role::Judge);
             }
+            _ => {}
         }
     }
 
     /// Why something that it works with is not there.
     fn absent(&self, parts: &Parts<'_>) -> Option<String> {
+        if matches!(self, Self::Decontaminated { .. }) {
+            // Without vectors it still compares words, and says so.
+            return None;
+        }
         let mut needs = Needs::default();
         self.needs(&mut needs);
         let embedder = parts.embedder.as_ref().err().filter(|_| needs.embedder);
@@ -314,6 +365,20 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
     Ok(match step {
         Step::SchemaValid { name } => Box::new(SchemaValid { name }),
         Step::Duplicates { name } => Box::new(Duplicates { name, found: Mutex::default() }),
+        Step::Placeholders { name } => Box::new(Placeholders { name }),
+        Step::Grounded { name } => Box::new(Grounded { name }),
+        Step::Language { name } => Box::new(Language { name }),
+        Step::ToolNamed { name } => Box::new(ToolNamed { name }),
+        Step::Injection { name } => Box::new(Injection { name }),
+        Step::PrivateData { name } => Box::new(PrivateData { name }),
+        Step::Decontaminated { name, overlap, similarity } => Box::new(Decontaminated {
+            name,
+            overlap,
+            similarity,
+            held_out: Arc::clone(&parts.held_out),
+            embedder: parts.embedder.clone(),
+            vectors: tokio::sync::OnceCell::new(),
+        }),
         Step::EmbeddingSimilarity { name, max, min } => {
             Box::new(EmbeddingSimilarity { name, max, min, embedder: parts.embedder.clone() })
         }

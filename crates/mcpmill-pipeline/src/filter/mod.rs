@@ -3,17 +3,26 @@
 
 mod chain;
 mod command;
+mod decontaminated;
 mod duplicates;
 mod embedding_similarity;
 mod exam;
+mod grounded;
+mod injection;
+mod language;
+mod leaves;
+mod placeholders;
+mod private_data;
 mod quality_score;
 mod response_valid;
 mod schema_valid;
 mod tool_invocation;
+mod tool_named;
 mod turns;
 
 pub use chain::{Chain, ChainError, Needs, Parts};
 pub use command::Programs;
+pub use decontaminated::HeldOut;
 pub use exam::{ExamRows, Plant, Taken, examine};
 pub use response_valid::RESPONSE_VALID;
 pub(crate) use response_valid::failing;

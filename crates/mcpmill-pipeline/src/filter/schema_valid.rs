@@ -43,19 +43,27 @@ impl Filter for SchemaValid {
         if calls.is_empty() {
             return bench.drop("the sample makes no call");
         }
-        for (call, tool) in &calls {
+        for (i, (call, tool)) in calls.iter().enumerate() {
             let Some(tool) = tool else {
                 return bench.drop(format!("the call names `{}`, the labelled tool is `{}`", call.name, case.tool.name));
             };
-            let schema = match Schema::compile(&tool.schema()) {
+            let schema = match Schema::strict(&tool.schema()) {
                 Ok(schema) => schema,
                 Err(error) => return bench.unjudged(error.to_string()),
             };
             let faults = schema.faults(&Value::Object(call.arguments.clone()), 5);
             if let Some(first) = faults.first() {
-                return Verdict { evidence: Some(json!({ "faults": faults }).to_string()), ..bench.drop(first.clone()) };
+                return Verdict {
+                    evidence: Some(json!({ "faults": faults }).to_string()),
+                    ..bench.drop(format!("{}{first}", which(i, calls.len(), &call.name)))
+                };
             }
         }
         bench.keep("arguments validate")
     }
+}
+
+/// Which of several calls is meant; nothing where there is one.
+fn which(at: usize, of: usize, name: &str) -> String {
+    if of > 1 { format!("call {} (`{name}`): ", at + 1) } else { String::new() }
 }

@@ -13,15 +13,15 @@ use crate::card::word;
 const DEEPEST: usize = 8;
 
 /// A request, and the tool that is called for it.
-pub(super) struct Held<'a> {
+pub(crate) struct Held<'a> {
     /// The schema of the tool's arguments.
-    pub(super) schema: &'a Value,
+    pub(crate) schema: &'a Value,
     /// The request as it stands.
-    pub(super) request: &'a str,
+    pub(crate) request: &'a str,
     /// Values that were put into it on purpose.
-    pub(super) stated: &'a [Named],
+    pub(crate) stated: &'a [Named],
     /// Whether it is written in the language of the schema's names.
-    pub(super) english: bool,
+    pub(crate) english: bool,
 }
 
 impl Held<'_> {
@@ -95,7 +95,7 @@ impl Held<'_> {
     }
 
     /// A property without references and without the `null` beside its type.
-    fn open(&self, property: &Value) -> Value {
+    pub(crate) fn open(&self, property: &Value) -> Value {
         let mut now = property;
         for _ in 0..DEEPEST {
             match now["$ref"].as_str().and_then(|path| self.schema.pointer(path.strip_prefix('#')?)) {
@@ -107,7 +107,7 @@ impl Held<'_> {
     }
 
     /// Whether the schema names the value itself: a word of a list, a constant, the default.
-    fn is_listed(&self, value: &Value, property: &Value, depth: usize) -> bool {
+    pub(crate) fn is_listed(&self, value: &Value, property: &Value, depth: usize) -> bool {
         if property["default"] == *value && !value.is_null() {
             return true;
         }

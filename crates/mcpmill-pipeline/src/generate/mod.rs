@@ -8,7 +8,7 @@ pub mod diversity;
 mod drift;
 mod evolve;
 mod forms;
-mod held;
+pub(crate) mod held;
 mod kinds;
 pub(crate) mod language;
 pub mod look;

@@ -10,7 +10,7 @@ use crate::card::word;
 
 /// A value that a request should state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(crate) struct Named {
     /// The parameter it belongs to.
     pub(super) name: String,
     /// The value as a person would write it.
@@ -85,7 +85,7 @@ pub(super) fn all(arguments: &Map<String, Value>) -> Vec<Named> {
 }
 
 /// All that `arguments` hold in texts and numbers, however long and in whatever language of its own.
-pub(super) fn texts(arguments: &Map<String, Value>) -> Vec<String> {
+pub(crate) fn texts(arguments: &Map<String, Value>) -> Vec<String> {
     fn walk(value: &Value, out: &mut Vec<String>) {
         match value {
             Value::String(text) => out.push(text.clone()),
@@ -193,7 +193,7 @@ fn thousands(whole: &str) -> String {
 }
 
 /// Letters of scripts that put no spaces between words: Chinese, Japanese, Thai and their neighbours.
-pub(super) fn is_unspaced(c: char) -> bool {
+pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}'
         | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
@@ -224,7 +224,7 @@ pub(super) fn bare(word: &str) -> &str {
 }
 
 /// What stands in quotation marks; an apostrophe is none.
-fn quoted(text: &str) -> Vec<&str> {
+pub(crate) fn quoted(text: &str) -> Vec<&str> {
     let pairs = [('"', '"'), ('“', '”'), ('«', '»'), ('`', '`'), ('「', '」'), ('„', '“')];
     let mut found = Vec::new();
     for (open, close) in pairs {

@@ -43,7 +43,7 @@ const SYNTAX: [&str; 36] = [
 
 /// All that was said by the user or answered by a tool. An answer in JSON is there as it stands and by its texts: what
 /// is escaped in it can be copied plainly.
-pub(super) fn said(messages: &[Message]) -> Vec<String> {
+pub(crate) fn said(messages: &[Message]) -> Vec<String> {
     let of = |message: &Message| match message {
         Message::User { content } => vec![content.clone()],
         Message::Tool { content, .. } => {
@@ -71,7 +71,7 @@ fn texts(value: &Value, depth: usize, out: &mut Vec<String>) {
 /// The first value of `arguments` that nobody said. Short texts must be said word for word, and so must handles of any
 /// length and what the parameter `handed` takes from an answer. Free are the words that the schema lists; a text that is
 /// written for the purpose, and a long one, need only make nothing up; of a query the words must be said.
-pub(super) fn from_nowhere(
+pub(crate) fn from_nowhere(
     arguments: &Map<String, Value>,
     schema: &Value,
     handed: Option<&str>,

@@ -1,7 +1,7 @@
 //! Rollout: run surviving conversations on the live servers, each in fresh disposable worlds.
 
 mod kinds;
-mod known;
+pub(crate) mod known;
 pub(crate) mod place;
 mod prompts;
 mod run;

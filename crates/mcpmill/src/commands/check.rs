@@ -98,6 +98,8 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
     for id in all.ids(PROFILES, ".toml") {
         findings.push(finding(format!("{PROFILES}/{id}.toml"), all.profile(&id).map(|_| Vec::new())));
     }
+    let held_out = all.held_out(&setup.config.filter.decontaminate).map(|held| held.fault().into_iter().collect());
+    findings.push(finding("eval/sets/".into(), held_out));
     for id in all.ids("eval", ".toml") {
         let text = all.text(&format!("eval/{id}.toml")).unwrap_or_default();
         let faults = if id == prices::ID { prices::faults(text) } else { super::eval::fault(text).into_iter().collect() };
@@ -217,6 +219,7 @@ fn chain(setup: &Setup, id: &str) -> Result<(), Failure> {
         models: Err("not needed to check".into()),
         toolbox: Arc::new(Toolbox::default()),
         programs: Err("not needed to check".into()),
+        held_out: Arc::default(),
         prompt: &prompt,
     };
     Chain::parse(id, setup.declarations.chain(id)?, &parts).map(|_| ()).map_err(|e| Failure::usage(e.to_string()))
