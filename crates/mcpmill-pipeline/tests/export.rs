@@ -50,7 +50,7 @@ fn trajectory(sample: &Sample, ended: Ended) -> Trajectory {
         messages,
         ended,
         cause: None,
-        policy: PolicyDecision { allowed: ended != Ended::Refused, rule: "default".into() },
+        policy: PolicyDecision { allowed: ended != Ended::Refused, rule: "read-only".into(), why: String::new() },
         result: None,
         response_verdict: None,
         masked: Vec::new(),

@@ -219,7 +219,7 @@ fn ran(sample: &Sample, messages: Vec<Message>, ended: Ended) -> Trajectory {
         messages,
         ended,
         cause: None,
-        policy: PolicyDecision { allowed: true, rule: "default".into() },
+        policy: PolicyDecision { allowed: true, rule: "read-only".into(), why: String::new() },
         result: None,
         response_verdict: None,
         masked: Vec::new(),

@@ -60,7 +60,7 @@ fn ran(sample: &Sample, messages: Vec<Message>) -> Trajectory {
         messages,
         ended: Ended::Answer,
         cause: None,
-        policy: PolicyDecision { allowed: true, rule: "default".into() },
+        policy: PolicyDecision { allowed: true, rule: "read-only".into(), why: String::new() },
         result: None,
         response_verdict: None,
         masked: Vec::new(),

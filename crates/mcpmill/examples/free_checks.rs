@@ -17,16 +17,8 @@ use mcpmill_store::parquet_file::read_all;
 use mcpmill_testkit::{Kept, context, sample, tool};
 use serde_json::{Value, json};
 
-const KINDS: [&str; 8] = [
-    "schema-valid",
-    "placeholders",
-    "grounded",
-    "language",
-    "tool-named",
-    "injection",
-    "private-data",
-    "decontaminated\"\noverlap = \"0.7",
-];
+const KINDS: [&str; 8] =
+    ["schema-valid", "placeholders", "grounded", "language", "tool-named", "injection", "private-data", "decontaminated"];
 const PACE: Pace = Pace { concurrency: 1, max_failure_rate: 1.0 };
 
 fn chain(kind: &str, toolbox: &Arc<Toolbox>, held_out: &Arc<HeldOut>) -> Chain {
@@ -39,7 +31,18 @@ fn chain(kind: &str, toolbox: &Arc<Toolbox>, held_out: &Arc<HeldOut>) -> Chain {
         held_out: Arc::clone(held_out),
         prompt: &none,
     };
-    let step = format!("[[step]]\nname = \"x\"\nkind = \"{kind}\"\n").replace("overlap = \"0.7\"", "overlap = 0.7");
+    let more = if kind == "decontaminated" {
+        "overlap = 0.7
+"
+    } else {
+        ""
+    };
+    let step = format!(
+        "[[step]]
+name = \"x\"
+kind = \"{kind}\"
+{more}"
+    );
     Chain::parse("x", &step, &parts).unwrap()
 }
 

@@ -13,7 +13,10 @@ use mcpmill_core::{
     schema_view::Provider,
     secrets::{self, is_placeholder, is_secret_member},
 };
-use mcpmill_pipeline::generate::{Kinds, Languages, Profile};
+use mcpmill_pipeline::{
+    generate::{Kinds, Languages, Profile},
+    policy::Changes,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -260,6 +263,10 @@ pub struct Rollout {
     pub concurrency: usize,
     pub max_failure_rate: f64,
     pub refuse: Vec<String>,
+    #[serde(default)]
+    pub allow: Vec<String>,
+    #[serde(default)]
+    pub changes: Changes,
 }
 
 /// `[export]`

@@ -242,7 +242,7 @@ impl Line {
         let (kinds, languages, lacking) = section.shares(profile)?;
         lacking.into_iter().for_each(|note| self.events.note(note));
         let roles = prompts.roles(&languages);
-        let (seeds, policy) = (self.declarations.worlds()?, self.call_policy()?);
+        let (seeds, policy) = (self.declarations.worlds()?, self.call_policy(&policies.networked(&servers))?);
         worlds::can_open(&tools, &servers, &seeds, &policy)?;
         let settings = GenerateSettings {
             samples: section.samples,
@@ -262,7 +262,7 @@ impl Line {
             "evolve_depth": settings.evolve_depth, "kinds": settings.kinds, "languages": settings.languages, "models": self.model_names(&roles)?,
         });
         if SampleKind::ALL.into_iter().any(|kind| needs_answers(kind) && settings.kinds.share(kind) > 0.0) {
-            knobs["refuse"] = json!(self.config.rollout.refuse);
+            knobs["policy"] = self.policy_knobs();
         }
         let files: Vec<String> = prompts.all().iter().map(|p| format!("prompts/{}.md", p.id)).collect();
         let mut files: Vec<&str> = files.iter().map(String::as_str).collect();

@@ -249,7 +249,7 @@ fn fingerprint(setup: &Setup) -> Result<String, Failure> {
         "marketplaces": config.discover.marketplaces,
         "harvest": [config.harvest.max_pages, config.harvest.max_tools],
         "generate": [json!(generate.samples), json!(generate.per_tool), json!(generate.per_call), json!(generate.profile), json!(generate.evolve)],
-        "rollout": { "max_calls": config.rollout.max_calls, "refuse": config.rollout.refuse },
+        "rollout": { "max_calls": config.rollout.max_calls, "policy": [json!(config.rollout.refuse), json!(config.rollout.allow), json!(config.rollout.changes)] },
         "datasets": config.export.datasets,
         "models": models,
         "embedder": embedder_name(config)?,

@@ -60,6 +60,9 @@ pub enum Ended {
 pub struct PolicyDecision {
     /// True when the call was run.
     pub allowed: bool,
-    /// The rule: a pattern of the refuse list, or `default`.
+    /// The rule: a pattern of the settings, or `read-only`, `disposable-world`, `anywhere`, `may-change`.
     pub rule: String,
+    /// Why the rule holds, for people.
+    #[serde(default)]
+    pub why: String,
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     ask::Meter,
-    generate::{language_name, values::states, words},
+    generate::{is_expression, language_name, values::states, words},
     rollout::known::{from_nowhere, said},
 };
 
@@ -117,6 +117,11 @@ fn ground(leaf: &Leaf<'_>, schema: &Value, said: &[String], language: &str) -> G
         return Ground::Said;
     }
     let low: Vec<String> = said.iter().map(|text| text.to_lowercase()).collect();
+    if let Value::String(text) = leaf.value
+        && is_code(&leaf.name, text)
+    {
+        return code_ground(text, said, &low);
+    }
     let follows = match leaf.value {
         Value::Number(number) => number.as_f64().is_some_and(|number| is_number_said(number, &low)),
         Value::String(text) => is_text_said(text.trim(), said, &low),
@@ -130,6 +135,58 @@ fn ground(leaf: &Leaf<'_>, schema: &Value, said: &[String], language: &str) -> G
     } else {
         Ground::Unsaid
     }
+}
+
+/// Whether a text is a query, a command or a program: people say what it is to do, and not its words.
+fn is_code(name: &str, text: &str) -> bool {
+    const NAMES: [&str; 7] = ["code", "command", "script", "css", "sql", "snippet", "expression"];
+    is_expression(name, text) || words(name).iter().any(|word| NAMES.contains(&word.as_str()))
+}
+
+/// Of code only what it quotes and counts with must be said. What is not may be of the program and not of the request.
+fn code_ground(text: &str, said: &[String], low: &[String]) -> Ground {
+    let is_query = text
+        .trim_start()
+        .get(..6)
+        .is_some_and(|verb| ["select", "insert", "update", "delete"].contains(&verb.to_lowercase().as_str()));
+    let stated = |value: &str| said.iter().any(|said| states(said, value)) || is_text_said(value.trim_matches('%'), said, low);
+    let unsaid = text.split('\'').skip(1).step_by(2).find(|value| !value.trim().is_empty() && !stated(value));
+    let number = |part: &str| {
+        part.parse::<f64>().is_ok_and(|number| number.abs() > 1.0 && number != 100.0 && !is_number_said(number, low))
+    };
+    let counts = text.split(|c: char| !(c.is_ascii_alphanumeric() || "._".contains(c))).any(number);
+    match unsaid {
+        Some(value) if is_query && !is_time(value) => Ground::Unsaid,
+        Some(_) => Ground::Open,
+        None if counts => Ground::Open,
+        None => Ground::Said,
+    }
+}
+
+/// Endings of files and what people call these files.
+const ENDINGS: [(&str, &[&str]); 14] = [
+    ("md", &["markdown"]),
+    ("txt", &["text"]),
+    ("py", &["python"]),
+    ("js", &["javascript"]),
+    ("ts", &["typescript"]),
+    ("rs", &["rust"]),
+    ("html", &["html", "web page"]),
+    ("xlsx", &["excel", "spreadsheet", "workbook"]),
+    ("docx", &["word"]),
+    ("yml", &["yaml"]),
+    ("jpg", &["image", "photo", "picture"]),
+    ("png", &["image", "picture", "screenshot"]),
+    ("java", &["java"]),
+    ("csv", &["csv", "table"]),
+];
+
+/// Whether a pattern of file names (`*.md`) is said by what the files are called.
+fn is_pattern_said(value: &str, low: &[String]) -> bool {
+    let Some((stem, ending)) = value.rsplit_once('.') else { return false };
+    let called = ENDINGS.iter().find(|(known, _)| *known == ending.trim_end_matches('$')).map_or(&[][..], |(_, called)| *called);
+    let wild = stem.contains('*') && !stem.chars().any(char::is_alphanumeric);
+    wild && low.iter().any(|text| has_word(text, ending) || called.iter().any(|word| text.contains(word)))
 }
 
 const SMALL: [&str; 21] = [
@@ -304,7 +361,12 @@ fn is_text_said(text: &str, said: &[String], low: &[String]) -> bool {
     // `New York City` and `new-york-city`, `readMe` and "read me".
     let squashed = squash(&value);
     let joined = || squashed.chars().count() > 2 && any(&|text| squash(text).contains(&squashed));
-    short() || language() || joined() || is_date_said(&value, low) || is_made_of_said(text, said, low)
+    short()
+        || language()
+        || joined()
+        || is_pattern_said(&value, low)
+        || is_date_said(&value, low)
+        || is_made_of_said(text, said, low)
 }
 
 fn squash(text: &str) -> String {
@@ -460,6 +522,8 @@ mod tests {
             (json!({"q": "new-york-city"}), "Somewhere in New York City"),
             (json!({"q": "tent reviews light"}), "Look for reviews of light tents."),
             (json!({"tags": ["red", "blue"]}), "Tag it red and blue"),
+            (json!({"q": "**/*.md"}), "Find my markdown files"),
+            (json!({"sql": "SELECT sum(price) FROM goods WHERE city = 'Oslo'"}), "What did we take in Oslo?"),
         ] {
             assert!(of(&arguments, request, "en").iter().all(|g| *g == Ground::Said), "{arguments} {request}");
         }
@@ -470,6 +534,8 @@ mod tests {
             (json!({"q": "2026-03-04"}), "What is on March 3, 2026?"),
             (json!({"q": "apples,plums"}), "I want apples and pears."),
             (json!({"tags": ["red", "green"]}), "Tag it red and blue"),
+            (json!({"q": "*.txt"}), "Find my markdown files"),
+            (json!({"sql": "SELECT sum(price) FROM goods WHERE city = 'Rome'"}), "What did we take in Oslo?"),
         ] {
             assert!(of(&arguments, request, "en").contains(&Ground::Unsaid), "{arguments} {request}");
         }

@@ -143,7 +143,7 @@ fn hidden(text: &str) -> Option<(&'static str, String)> {
         '\u{e0020}'..='\u{e007f}' | '\u{e0001}' if !text.contains('\u{1f3f4}') => Some("characters of hidden tags"),
         '\u{202a}' | '\u{202b}' | '\u{202d}' | '\u{202e}' | '\u{2066}'..='\u{2068}' => Some("marks that turn text round"),
         '\u{fff9}'..='\u{fffb}' => Some("hidden annotations"),
-        '\0'..='\u{8}' | '\u{b}' | '\u{e}'..='\u{1a}' | '\u{1c}'..='\u{1f}' => Some("control characters"),
+        '\u{8}' => Some("a character that takes back what stands before it"),
         _ => None,
     };
     let mut invisible = 0;

@@ -129,7 +129,7 @@ fn worth(tools: &[Tool], server: &ServerRecord, settings: &LookSettings) -> Vec<
         tool.server_id == server.id
             && reads_only(tool, &server.name)
             && required(&tool.schema()).is_empty()
-            && settings.policy.decide(&server.name, &tool.name).allowed
+            && settings.policy.decide(server, tool).allowed
     };
     let promise = |tool: &Tool| {
         let words = words(&tool.name);

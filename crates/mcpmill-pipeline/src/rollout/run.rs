@@ -49,6 +49,14 @@ pub(super) enum Step {
     Refused,
 }
 
+/// What the policy says of a call; nothing of a server that is not there may run.
+fn policy_of(desk: Desk<'_>, tool: &Tool) -> PolicyDecision {
+    let unknown =
+        || PolicyDecision { allowed: false, rule: "unknown-server".into(), why: "its server is not in this run".into() };
+    let server = desk.servers.by_id.get(&tool.server_id);
+    server.map_or_else(unknown, |server| desk.settings.policy.decide(server, tool))
+}
+
 /// A place in a conversation, by what is there before it.
 pub(super) struct Mark {
     messages: usize,
@@ -87,7 +95,7 @@ impl<'a> Run<'a> {
             messages: sample.messages[..said].to_vec(),
             ended: Ended::Answer,
             cause: None,
-            policy: PolicyDecision { allowed: true, rule: "default".into() },
+            policy: policy_of(desk, first.0),
             result: None,
             response_verdict: None,
             masked: Vec::new(),
@@ -99,8 +107,7 @@ impl<'a> Run<'a> {
 
     /// What the policy says of a call.
     pub(super) fn policy(&self, tool: &Tool) -> PolicyDecision {
-        let server = self.desk.servers.by_id.get(&tool.server_id).map(|server| server.name.as_str());
-        self.desk.settings.policy.decide(server.unwrap_or_default(), &tool.name)
+        policy_of(self.desk, tool)
     }
 
     /// Makes a call that stands in the conversation, and puts its answer behind it.

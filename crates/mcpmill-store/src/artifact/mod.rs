@@ -121,7 +121,7 @@ impl Table for Trajectory {
             messages("messages"),
             Column::text("ended"),
             Column::text("cause"),
-            Column::group("policy", [Column::boolean("allowed"), Column::text("rule")]),
+            Column::group("policy", [Column::boolean("allowed"), Column::text("rule"), Column::text("why")]),
             Column::text("result"),
             Column::text("response_verdict"),
             Column::uint32s("masked"),

@@ -168,7 +168,7 @@ impl Dice {
             messages: self.many(Self::message),
             ended,
             cause: self.maybe(),
-            policy: PolicyDecision { allowed: self.flip(), rule: self.text() },
+            policy: PolicyDecision { allowed: self.flip(), rule: self.text(), why: self.text() },
             result: self.maybe(),
             response_verdict: self.maybe(),
             masked: self.many(|d| d.roll() as u32),

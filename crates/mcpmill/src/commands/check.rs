@@ -105,9 +105,10 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
         let faults = if id == prices::ID { prices::faults(text) } else { super::eval::fault(text).into_iter().collect() };
         findings.push(Finding::new(format!("eval/{id}.toml"), faults));
     }
-    let policy = Policy::new(setup.config.rollout.refuse.clone());
+    let rollout = &setup.config.rollout;
+    let policy = Policy::new(rollout.refuse.clone()).and_then(|policy| policy.allowing(rollout.allow.clone(), rollout.changes));
     let faults = policy.err().map(|p| format!("the pattern `{p}` has no `/`")).into_iter().collect();
-    findings.push(Finding::new("rollout.refuse".into(), faults));
+    findings.push(Finding::new("rollout.refuse, rollout.allow".into(), faults));
     findings
 }
 

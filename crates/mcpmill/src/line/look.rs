@@ -26,7 +26,7 @@ use crate::{error::Failure, policies::Policies, stage::Stage};
 impl Line {
     /// What of the settings decides what a look finds.
     pub(super) fn look_knobs(&self, networked: &BTreeSet<ServerId>) -> Result<Value, Failure> {
-        let knobs = json!({ "calls": self.config.generate.look_calls, "refuse": self.config.rollout.refuse });
+        let knobs = json!({ "calls": self.config.generate.look_calls, "policy": self.policy_knobs() });
         self.with_policies(knobs, networked)
     }
 
@@ -60,7 +60,7 @@ impl Line {
         let planned: Vec<ServerRecord> = servers.iter().filter(|server| planned.contains(&server.id)).cloned().collect();
         let look_settings = LookSettings {
             max_calls: self.config.generate.look_calls,
-            policy: self.call_policy()?,
+            policy: self.call_policy(&policies.networked(servers))?,
             worlds: Arc::new(self.declarations.worlds()?),
             networked: Arc::new(policies.networked(servers)),
         };

@@ -134,11 +134,20 @@ impl Line {
     }
 
     /// Which calls may run live.
-    pub(super) fn call_policy(&self) -> Result<Policy, Failure> {
-        Policy::new(self.config.rollout.refuse.clone()).map_err(|bad| {
-            Failure::usage(format!("failed to read `rollout.refuse`: the pattern `{bad}` has no `/`"))
+    pub(super) fn call_policy(&self, networked: &BTreeSet<ServerId>) -> Result<Policy, Failure> {
+        let section = &self.config.rollout;
+        let read = Policy::new(section.refuse.clone()).and_then(|policy| policy.allowing(section.allow.clone(), section.changes));
+        let read = read.map_err(|bad| {
+            Failure::usage(format!("failed to read `rollout.refuse` or `rollout.allow`: the pattern `{bad}` has no `/`"))
                 .hint("patterns are `server/tool`, `*` for any text")
-        })
+        });
+        Ok(read?.with_networked(networked.clone()))
+    }
+
+    /// What of the settings decides which calls run, for fingerprints.
+    pub(super) fn policy_knobs(&self) -> Value {
+        let section = &self.config.rollout;
+        json!([section.refuse, section.allow, section.changes])
     }
 
     pub(super) async fn rollout(&self) -> Result<StageInfo, Failure> {
@@ -147,8 +156,8 @@ impl Line {
         let servers = self.servers(&policies)?;
         let networked = policies.networked(&servers);
         let section = &self.config.rollout;
-        let policy = self.call_policy()?;
-        let mut knobs = json!({ "max_calls": section.max_calls, "refuse": section.refuse });
+        let policy = self.call_policy(&networked)?;
+        let mut knobs = json!({ "max_calls": section.max_calls, "policy": self.policy_knobs() });
         // Who writes turns is asked for only where turns are written: other runs need no model here.
         let written = section.answer || samples.iter().any(|sample| is_written_live(sample.kind));
         let prompts = written.then(|| RolloutPrompts::read(|id| self.declarations.prompt(id))).transpose()?;

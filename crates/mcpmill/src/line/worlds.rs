@@ -19,8 +19,8 @@ type Seeds = BTreeMap<String, WorldSpec>;
 
 /// The tools whose calls the policy refuses.
 pub(super) fn refused(tools: &[Tool], servers: &[ServerRecord], policy: &Policy) -> HashSet<ToolId> {
-    let names: HashMap<&ServerId, &str> = servers.iter().map(|server| (&server.id, server.name.as_str())).collect();
-    let allowed = |tool: &Tool| policy.decide(names.get(&tool.server_id).copied().unwrap_or_default(), &tool.name).allowed;
+    let by_id: HashMap<&ServerId, &ServerRecord> = servers.iter().map(|server| (&server.id, server)).collect();
+    let allowed = |tool: &Tool| by_id.get(&tool.server_id).is_some_and(|server| policy.decide(server, tool).allowed);
     tools.iter().filter(|tool| !allowed(tool)).map(|tool| tool.id.clone()).collect()
 }
 
@@ -70,9 +70,9 @@ fn fault(own: &[&Tool], server: &ServerRecord, call: &OpeningCall, policy: &Poli
     let Some(tool) = own.iter().find(|tool| tool.name == call.tool) else {
         return Some(format!("it has no tool `{}`", call.tool));
     };
-    let decision = policy.decide(&server.name, &tool.name);
+    let decision = policy.decide(server, tool);
     if !decision.allowed {
-        return Some(format!("`{}` is refused by `{}` of `rollout.refuse`", call.tool, decision.rule));
+        return Some(format!("`{}` is refused by `{}`: {} (see `[rollout]`)", call.tool, decision.rule, decision.why));
     }
     let schema = Schema::compile(&tool.schema()).ok()?;
     let faults = schema.faults(&Value::Object(call.arguments.clone()), 1);
