@@ -114,7 +114,9 @@ mod tests {
             ("hostname", "mill.example", "-mill-"),
             ("regex", "^a+$", "(a"),
         ] {
-            for draft in ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"] {
+            // Draft 7 does not know `uuid`.
+            let drafts = ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"];
+            for draft in drafts.into_iter().take(if format == "uuid" { 1 } else { 2 }) {
                 let of = |more: Value| json!({"$schema": draft, "properties": {"a": {"type": "string", "format": format, "default": more}}});
                 let schema = Schema::strict(&of(json!(good))).unwrap();
                 assert!(schema.accepts(&json!({"a": good})) && !schema.accepts(&json!({"a": bad})), "{format}");
