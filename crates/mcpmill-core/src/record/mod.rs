@@ -36,11 +36,11 @@ pub trait Row: Send + 'static {
 ///
 /// Parquet would otherwise union the keys of all rows and invent nulls (architecture: "JSON strings").
 pub(crate) mod json_text {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _, ser::Error as _};
     use serde_json::{Map, Value};
 
     pub fn serialize<S: Serializer>(map: &Map<String, Value>, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&Value::Object(map.clone()).to_string())
+        s.serialize_str(&serde_json::to_string(map).map_err(S::Error::custom)?)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Map<String, Value>, D::Error> {

@@ -5,13 +5,14 @@
 //! column is an error that names the column, and so is a field that no column takes: nothing turns
 //! into null, and nothing is lost, in silence.
 
+mod build;
 mod decode;
 mod encode;
 #[cfg(test)]
 pub(crate) mod samples;
 
 pub(crate) use decode::{decode, mismatch};
-pub(crate) use encode::encode;
+pub(crate) use encode::Batch;
 use thiserror::Error;
 
 /// Marks a text column that holds the JSON text of any value.
@@ -53,6 +54,12 @@ pub enum CodecErrorKind {
     /// The value has a field that no column takes.
     #[error("no such column")]
     Unknown,
+    /// The value has a field twice.
+    #[error("comes twice")]
+    Twice,
+    /// A row before was refused, and half of it is there.
+    #[error("a row was refused before")]
+    Broken,
     /// The table has no such column.
     #[error("the column is missing")]
     Missing,
@@ -80,12 +87,19 @@ mod tests {
     use std::{fmt::Debug, sync::Arc};
 
     use arrow_array::{Array, BooleanArray, Float64Array, RecordBatch};
-    use arrow_schema::{DataType, Field, Schema};
+    use arrow_schema::{DataType, Field, Schema, SchemaRef};
     use mcpmill_core::record::{FunctionCall, Message, Sample, ToolCall};
+    use serde::Serialize;
     use serde_json::{Value, json, to_value};
 
     use super::{samples::Dice, *};
     use crate::artifact::{Column, Columns, Table};
+
+    fn encode<R: Serialize>(schema: &SchemaRef, rows: &[R]) -> Result<RecordBatch, CodecError> {
+        let mut batch = Batch::new(schema)?;
+        rows.iter().try_for_each(|row| batch.push(row))?;
+        batch.finish()
+    }
 
     /// Rows through a batch and back, in batches of every size from none.
     fn round_trip<T: Table + PartialEq + Debug>(make: impl Fn(&mut Dice) -> T) {
@@ -94,7 +108,8 @@ mod tests {
             let rows: Vec<T> = (0..seed % 7).map(|_| make(&mut dice)).collect();
             let values: Vec<Value> = rows.iter().map(|r| to_value(r).unwrap()).collect();
             let columns = T::columns();
-            let batch = encode(columns.schema(), &values).unwrap();
+            let batch = encode(columns.schema(), &rows).unwrap();
+            assert_eq!(batch, encode(columns.schema(), &values).unwrap(), "by way of a value, seed {seed}");
             let back = decode(columns.schema(), &batch).unwrap();
             let back: Vec<T> = back.into_iter().map(|v| serde_json::from_value(v).unwrap()).collect();
             assert_eq!(back, rows, "seed {seed}");

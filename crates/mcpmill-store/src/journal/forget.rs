@@ -50,7 +50,7 @@ impl<O: Artifact> Journal<O> {
         let write = || {
             let rows: Vec<Value> = Values::open(&path, &columns, READ_ROWS)?.collect::<Result<_, _>>()?;
             let mut writer = Writer::create_as(&path, &columns, &[], Layout::Part)?;
-            rows.into_iter().filter(stays).try_for_each(|row| writer.push_value(row))?;
+            rows.into_iter().filter(stays).try_for_each(|row| writer.push(&row))?;
             writer.finish()
         };
         write().map(drop).map_err(|e| JournalError::new(&path, e))

@@ -222,7 +222,7 @@ impl Parts {
         let path = self.piece(number, piece);
         let write = || {
             let mut writer = Writer::create_as(&path, &piece.part_columns::<O>(), &[], Layout::Part)?;
-            rows.into_iter().try_for_each(|row| writer.push_value(row))?;
+            rows.into_iter().try_for_each(|row| writer.push(&row))?;
             writer.finish()
         };
         write().map(drop).map_err(|e| JournalError::new(&path, e))

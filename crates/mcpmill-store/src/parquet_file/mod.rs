@@ -124,9 +124,10 @@ mod tests {
         let path = dir.path().join("x.parquet");
         fs::write(&path, "old").unwrap();
         let mut writer = Writer::create(&path, &Columns::new([Column::text("a")]), &[]).unwrap();
-        writer.push(&json!({"a": 1})).unwrap();
-        let message = writer.finish().unwrap_err().to_string();
+        let message = writer.push(&json!({"a": 1})).unwrap_err().to_string();
         assert!(message.contains("x.parquet") && message.contains("column `a`"), "{message}");
+        let message = writer.finish().unwrap_err().to_string();
+        assert!(message.contains("a row was refused before"), "{message}");
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -13,12 +13,11 @@ use parquet::{
     },
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{FileError, FileErrorKind};
 use crate::{
     artifact::{Columns, Table},
-    codec::{CodecError, CodecErrorKind, encode},
+    codec::Batch,
     durable::Staged,
 };
 
@@ -46,8 +45,7 @@ pub struct Writer {
     arrow: ArrowWriter<File>,
     staged: Staged,
     path: std::path::PathBuf,
-    waiting: Vec<Value>,
-    waiting_bytes: usize,
+    waiting: Batch,
     rows: u64,
 }
 
@@ -71,37 +69,20 @@ impl Writer {
         let properties = properties(metadata, layout).map_err(fail)?;
         // Readers see the Parquet types; the Arrow schema in the footer would only repeat them.
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+        let waiting = Batch::new(columns.schema()).map_err(|e| FileError::write(path, e))?;
         let (staged, file) = Staged::create(path).map_err(|e| FileError::write(path, e))?;
         let arrow = ArrowWriter::try_new_with_options(file, columns.schema().clone(), options).map_err(fail)?;
-        Ok(Self {
-            columns: columns.clone(),
-            arrow,
-            staged,
-            path: path.to_owned(),
-            waiting: Vec::new(),
-            waiting_bytes: 0,
-            rows: 0,
-        })
+        Ok(Self { columns: columns.clone(), arrow, staged, path: path.to_owned(), waiting, rows: 0 })
     }
 
-    /// Adds a row: anything serde writes as an object with these columns. It is checked when its
-    /// batch is full, by a later `push` or by `finish`.
+    /// Adds a row: anything serde writes as an object with these columns.
     ///
     /// # Errors
-    /// A value of this batch does not fit its column, or the disk is full.
+    /// A value does not fit its column, after which nothing can be written any more, or the disk is full.
     pub fn push<R: Serialize + ?Sized>(&mut self, row: &R) -> Result<(), FileError> {
-        let value = serde_json::to_value(row).map_err(|e| {
-            let kind = CodecErrorKind::NotJson(e.to_string());
-            FileError::write(&self.path, CodecError { column: format!("row {}", self.rows), kind })
-        })?;
-        self.push_value(value)
-    }
-
-    pub(crate) fn push_value(&mut self, row: Value) -> Result<(), FileError> {
-        self.waiting_bytes += text_bytes(&row);
-        self.waiting.push(row);
+        self.waiting.push(row).map_err(|e| FileError::write(&self.path, e))?;
         self.rows += 1;
-        if self.waiting.len() == BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+        if self.waiting.len() == BATCH_ROWS || self.waiting.bytes() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// Adds rows that are columns already, in the order of this file's.
@@ -112,9 +93,7 @@ impl Writer {
     }
 
     fn flush(&mut self) -> Result<(), FileError> {
-        let batch = encode(self.columns.schema(), &self.waiting).map_err(|e| FileError::write(&self.path, e))?;
-        self.waiting.clear();
-        self.waiting_bytes = 0;
+        let batch = self.waiting.finish().map_err(|e| FileError::write(&self.path, e))?;
         self.arrow.write(&batch).map_err(|e| FileError::write(&self.path, parquet_kind(e)))
     }
 
@@ -173,14 +152,4 @@ fn laid_out(pinned: WriterPropertiesBuilder, layout: Layout) -> WriterProperties
 
 fn parquet_kind(error: ParquetError) -> FileErrorKind {
     FileErrorKind::Io(std::io::Error::other(error))
-}
-
-/// Roughly the bytes a row takes.
-fn text_bytes(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(text_bytes).sum(),
-        Value::Object(map) => map.values().map(text_bytes).sum(),
-        _ => 8,
-    }
 }
