@@ -1,12 +1,14 @@
 //! Export: survivors as rows that trainers load unchanged.
 
 mod card;
+mod check;
 mod dataset;
 mod licence;
 pub mod profile;
 mod split;
 
 pub use card::{CardCounts, CardError, render_card};
+pub use check::{Crossing, SplitCheck};
 pub use dataset::{Dataset, DatasetError, Unjudged};
 pub use split::{Assigned, Shares, assign};
 
@@ -89,8 +91,11 @@ fn sort_out(samples: Vec<Sample>, dataset: &Dataset, sources: &Sources) -> (Vec<
         .collect();
     let admitted: Vec<&Sample> = decided.iter().filter(|(_, live)| live.is_ok()).map(|(sample, _)| sample).collect();
     let assigned = assign(&admitted, &sources.toolbox, &dataset.shares);
-    let split = |sample: &Sample| assigned.splits.get(&sample.id).copied();
-    (decided.into_iter().map(|(sample, live)| Job { split: split(&sample), sample, live }).collect(), assigned)
+    let job = |(sample, live): (Sample, _)| {
+        let live = if assigned.copies.contains(&sample.id) { Err("request-held-out".to_owned()) } else { live };
+        Job { split: assigned.splits.get(&sample.id).copied(), sample, live }
+    };
+    (decided.into_iter().map(job).collect(), assigned)
 }
 
 /// What came of the sample's live run, or why the dataset does not take it.

@@ -1,11 +1,14 @@
 //! Splits that hold out tools and servers honestly: copies of a server go together.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Display,
+};
 
 use mcpmill_core::{
     canonical::sha256_hex,
     id::{ClusterId, SampleId, ServerId},
-    record::{Sample, Split},
+    record::{Message, Sample, Split},
     toolbox::Toolbox,
 };
 use serde::Deserialize;
@@ -25,61 +28,140 @@ pub struct Shares {
 /// Who is in which split, and what is held out of training.
 #[derive(Clone, Debug, Default)]
 pub struct Assigned {
-    /// The split of every sample.
+    /// The split of every sample that has one.
     pub splits: BTreeMap<SampleId, Split>,
+    /// Samples of no split: what they ask is asked in a split of unseen tools or servers, too, so that to train on them would
+    /// give it away.
+    pub copies: BTreeSet<SampleId>,
     /// Held-out servers, as the clusters of their copies.
     pub servers: BTreeSet<ServerId>,
-    /// Held-out tools of the other servers, as the clusters of their copies.
+    /// Held-out tools, as the clusters of their copies.
     pub tools: BTreeSet<ClusterId>,
 }
 
 /// Assigns every sample to a split: a pure function of the samples, the tools and the shares. A sample of several
-/// servers or tools, those that are withheld too, is held out with any of them.
+/// servers or tools, those that are withheld too, is held out with any of them. A copy of a tool of a held-out server is
+/// that tool, wherever it is. One request is never both trained on and held out.
 pub fn assign(samples: &[&Sample], toolbox: &Toolbox, shares: &Shares) -> Assigned {
-    let clusters_of = |sample: &Sample| -> BTreeSet<String> {
-        sample.server_ids.iter().map(|server| toolbox.server_cluster(server).to_string()).collect()
-    };
-    let servers: BTreeSet<String> = samples.iter().flat_map(|s| clusters_of(s)).collect();
-    let unseen_servers = draw(servers, shares.unseen_server);
-    let (far, near): (Vec<&Sample>, Vec<&Sample>) = samples.iter().partition(|s| !clusters_of(s).is_disjoint(&unseen_servers));
-    let tools_of = |sample: &Sample| -> BTreeSet<String> {
-        sample.about().filter_map(|id| toolbox.get(id)).map(|tool| toolbox.cluster(tool).to_string()).collect()
-    };
-    let tools: BTreeSet<String> = near.iter().flat_map(|s| tools_of(s)).collect();
-    let unseen_tools = draw(tools, shares.unseen_tool);
-    let (unseen, seen): (Vec<&Sample>, Vec<&Sample>) = near.into_iter().partition(|s| !tools_of(s).is_disjoint(&unseen_tools));
-    let mut splits = BTreeMap::new();
+    let samples = described(samples, toolbox);
+    let unseen_servers = draw(samples.iter().flat_map(|s| s.servers.iter().copied()).collect(), shares.unseen_server);
+    let (far, near): (Vec<&Described>, Vec<&Described>) = samples.iter().partition(|s| !s.servers.is_disjoint(&unseen_servers));
+    let far_tools = far.iter().flat_map(|s| &s.tools).filter(|(_, server)| unseen_servers.contains(*server));
+    let mut unseen_tools: BTreeSet<&ClusterId> = far_tools.map(|(tool, _)| *tool).collect();
+    let (mut unseen, near): (Vec<&Described>, Vec<&Described>) = near.into_iter().partition(|s| s.is_about(&unseen_tools));
+    unseen_tools = draw(near.iter().flat_map(|s| s.clusters()).collect(), shares.unseen_tool);
+    let (more, near): (Vec<&Described>, Vec<&Described>) = near.into_iter().partition(|s| s.is_about(&unseen_tools));
+    unseen.extend(more);
+    let asked: BTreeSet<usize> = far.iter().chain(&unseen).map(|s| s.request).collect();
+    let (copies, near): (Vec<&Described>, Vec<&Described>) = near.into_iter().partition(|s| asked.contains(&s.request));
+    let mut splits: BTreeMap<SampleId, Split> = hold_back(&near, shares.seen_tool);
     splits.extend(far.iter().map(|s| (s.id.clone(), Split::UnseenServer)));
     splits.extend(unseen.iter().map(|s| (s.id.clone(), Split::UnseenTool)));
-    // A sample may be held out of a tool only while another of the same tool is left to train on.
-    let mut left: HashMap<String, usize> = HashMap::new();
-    for tool in seen.iter().flat_map(|s| tools_of(s)) {
-        *left.entry(tool).or_default() += 1;
+    // What no training row is about must not be offered there either.
+    let trained_servers: BTreeSet<&ServerId> = near.iter().flat_map(|s| s.servers.iter().copied()).collect();
+    let trained_tools: BTreeSet<&ClusterId> = near.iter().flat_map(|s| s.clusters()).collect();
+    let servers = far.iter().flat_map(|s| s.servers.iter().copied()).filter(|server| !trained_servers.contains(server));
+    let tools = far.iter().chain(&unseen).flat_map(|s| s.clusters()).filter(|tool| !trained_tools.contains(tool));
+    Assigned {
+        copies: copies.into_iter().map(|s| s.id.clone()).collect(),
+        servers: servers.cloned().collect(),
+        tools: tools.cloned().collect(),
+        splits,
     }
-    let mut wanted = (shares.seen_tool * seen.len() as f64).round() as usize;
-    let mut order: Vec<&Sample> = seen;
-    order.sort_by_cached_key(|s| sha256_hex(format!("split\n{}", s.id)));
-    for sample in order {
-        let tools = tools_of(sample);
-        let hold = wanted > 0 && tools.iter().all(|tool| left.get(tool).is_some_and(|count| *count > 1));
+}
+
+/// A sample, by the clusters it belongs to.
+struct Described<'a> {
+    id: &'a SampleId,
+    servers: BTreeSet<&'a ServerId>,
+    /// Clusters of its tools, each with that of the tool's server.
+    tools: BTreeSet<(&'a ClusterId, &'a ServerId)>,
+    /// The cluster of what is asked.
+    request: usize,
+}
+
+impl<'a> Described<'a> {
+    fn clusters(&self) -> impl Iterator<Item = &'a ClusterId> {
+        self.tools.iter().map(|(tool, _)| *tool)
+    }
+
+    fn is_about(&self, tools: &BTreeSet<&ClusterId>) -> bool {
+        self.clusters().any(|tool| tools.contains(tool))
+    }
+}
+
+fn described<'a>(samples: &[&'a Sample], toolbox: &'a Toolbox) -> Vec<Described<'a>> {
+    let requests: Vec<&str> = samples.iter().map(|s| request(&s.messages).unwrap_or(&s.instruction)).collect();
+    let clustered = samples.iter().zip(clusters(&requests));
+    clustered
+        .map(|(sample, request)| {
+            let tools = sample.about().filter_map(|id| toolbox.get(id));
+            Described {
+                id: &sample.id,
+                servers: sample.server_ids.iter().map(|server| toolbox.server_cluster(server)).collect(),
+                tools: tools.map(|tool| (toolbox.cluster(tool), toolbox.server_cluster(&tool.server_id))).collect(),
+                request,
+            }
+        })
+        .collect()
+}
+
+/// Holds some of `samples` back for `seen_tool`, the rest is trained on. What asks the same goes together, and a tool is
+/// held out only while another sample of it is left to train on.
+fn hold_back(samples: &[&Described], share: f64) -> BTreeMap<SampleId, Split> {
+    let mut left: HashMap<&ClusterId, usize> = HashMap::new();
+    let mut units: BTreeMap<usize, Vec<&Described>> = BTreeMap::new();
+    for sample in samples {
+        sample.clusters().for_each(|tool| *left.entry(tool).or_default() += 1);
+        units.entry(sample.request).or_default().push(sample);
+    }
+    let mut order: Vec<Vec<&Described>> = units.into_values().collect();
+    let place = |sample: &&Described| sha256_hex(format!("split\n{}", sample.id));
+    order.sort_by_cached_key(|unit| unit.iter().map(place).min());
+    let mut wanted = (share * samples.len() as f64).round() as usize;
+    let mut splits = BTreeMap::new();
+    for unit in order {
+        let mut takes: HashMap<&ClusterId, usize> = HashMap::new();
+        unit.iter().flat_map(|s| s.clusters()).for_each(|tool| *takes.entry(tool).or_default() += 1);
+        let hold = wanted >= unit.len() && takes.iter().all(|(tool, count)| left.get(tool).is_some_and(|all| all > count));
         if hold {
-            tools.into_iter().for_each(|tool| *left.entry(tool).or_default() -= 1);
-            wanted -= 1;
+            takes.into_iter().for_each(|(tool, count)| *left.entry(tool).or_default() -= count);
+            wanted -= unit.len();
         }
-        splits.insert(sample.id.clone(), if hold { Split::SeenTool } else { Split::Train });
+        let split = if hold { Split::SeenTool } else { Split::Train };
+        splits.extend(unit.into_iter().map(|s| (s.id.clone(), split)));
     }
-    // A copy of a tool of a held-out server is that tool, wherever it is.
-    let far_tools = far.iter().flat_map(|s| s.about()).filter_map(|id| toolbox.get(id));
-    let far_tools = far_tools.filter(|tool| unseen_servers.contains(toolbox.server_cluster(&tool.server_id).as_str()));
-    let tools = far_tools.map(|tool| toolbox.cluster(tool).clone()).chain(unseen_tools.into_iter().map(ClusterId)).collect();
-    Assigned { splits, servers: unseen_servers.into_iter().map(ServerId).collect(), tools }
+    splits
+}
+
+/// What a conversation asks first.
+pub(super) fn request(messages: &[Message]) -> Option<&str> {
+    messages.iter().find_map(|message| match message {
+        Message::User { content } => Some(content.as_str()),
+        _ => None,
+    })
+}
+
+/// The cluster of every request: equal words in equal order are one request, however they are written.
+pub(super) fn clusters(requests: &[&str]) -> Vec<usize> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let cluster = |(at, request): (usize, &&str)| {
+        let words: Vec<String> = request
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .map(str::to_lowercase)
+            .collect();
+        // Without a word there is nothing to have in common.
+        if words.is_empty() { at } else { *seen.entry(words.join(" ")).or_insert(at) }
+    };
+    requests.iter().enumerate().map(cluster).collect()
 }
 
 /// The first by hash, as many as the share asks for; a share above 0 takes at least one of two or more.
-fn draw(names: BTreeSet<String>, share: f64) -> BTreeSet<String> {
+fn draw<T: Ord + Copy + Display>(names: BTreeSet<T>, share: f64) -> BTreeSet<T> {
     let wanted = (share * names.len() as f64).round() as usize;
     let wanted = if share > 0.0 && names.len() > 1 { wanted.clamp(1, names.len() - 1) } else { 0 };
-    let mut order: Vec<String> = names.into_iter().collect();
+    let mut order: Vec<T> = names.into_iter().collect();
     order.sort_by_cached_key(|name| sha256_hex(format!("split\n{name}")));
     order.into_iter().take(wanted).collect()
 }
@@ -198,5 +280,50 @@ mod tests {
             let held = |id| assigned.tools.contains(toolbox.cluster(toolbox.get(id).unwrap()));
             assert!(!sample.about().any(held), "{sample:?}");
         }
+    }
+
+    fn asking(mut sample: Sample, text: &str) -> Sample {
+        text.clone_into(&mut sample.instruction);
+        sample
+    }
+
+    #[test]
+    fn one_request_is_never_trained_on_and_held_out() {
+        let (toolbox, samples) = world(10, 5, 4);
+        // Every request is asked of several tools, in another writing.
+        let ask = |(at, sample): (usize, Sample)| {
+            let text = format!("Please do {}", at % 120);
+            asking(sample, &if at % 2 == 0 { text.to_uppercase() + "!" } else { text })
+        };
+        let samples: Vec<Sample> = samples.into_iter().enumerate().map(ask).collect();
+        let assigned = assign(&samples.iter().collect::<Vec<_>>(), &toolbox, &SHARES);
+        let asked = |split: Split| -> BTreeSet<String> {
+            let of = samples.iter().filter(|s| assigned.splits.get(&s.id) == Some(&split));
+            of.map(|s| s.instruction.to_lowercase().replace('!', "")).collect()
+        };
+        let held: BTreeSet<String> =
+            [Split::SeenTool, Split::UnseenTool, Split::UnseenServer].into_iter().flat_map(asked).collect();
+        assert!(held.is_disjoint(&asked(Split::Train)));
+        assert!(!asked(Split::SeenTool).is_empty() && asked(Split::Train).len() > 40);
+        assert_eq!(assigned.splits.len() + assigned.copies.len(), samples.len());
+        assert!(!assigned.copies.is_empty() && assigned.copies.iter().all(|id| !assigned.splits.contains_key(id)));
+    }
+
+    #[test]
+    fn a_copy_of_a_tool_of_a_held_out_server_is_not_trained_on() {
+        let (toolbox, samples) = world(10, 5, 3);
+        // The first tool of every server is one and the same.
+        let shared = |t: &Tool| Tool { cluster_id: ClusterId(if t.name.ends_with("_0") { "clu_all".into() } else { t.name.clone() }), ..t.clone() };
+        let toolbox = Toolbox::new(toolbox.all().iter().map(shared).collect());
+        let splits = split(&toolbox, &samples);
+        let first = samples.iter().filter(|s| toolbox.get(&s.tool_ids[0]).unwrap().name.ends_with("_0"));
+        let found: BTreeSet<Split> = first.map(|s| splits[&s.id]).collect();
+        assert_eq!(found, BTreeSet::from([Split::UnseenTool, Split::UnseenServer]));
+    }
+
+    #[test]
+    fn requests_are_equal_by_their_words() {
+        let texts = ["Read a.txt!", "read A txt", "read b.txt", "?", "?", "", "日本 語"];
+        assert_eq!(clusters(&texts), [0, 0, 2, 3, 4, 5, 6]);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{
-    Array, ArrayRef, ListArray, StructArray,
+    ArrayRef, ListArray, StructArray,
     builder::{
         ArrayBuilder, BooleanBuilder, Float64Builder, Int64Builder, NullBufferBuilder, OffsetBufferBuilder, StringBuilder,
         UInt32Builder, UInt64Builder,

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use arrow_array::{Array, RecordBatch, RecordBatchOptions, cast::AsArray};
+use arrow_array::{RecordBatch, RecordBatchOptions, cast::AsArray};
 use arrow_schema::{DataType, Field, SchemaRef};
 use serde::{
     Serialize, Serializer,

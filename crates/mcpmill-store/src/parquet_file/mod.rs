@@ -14,7 +14,7 @@ use thiserror::Error;
 pub(crate) use read::{Batches, Values};
 pub use read::{Rows, metadata, read_all, row_count};
 pub(crate) use write::{BATCH_BYTES, BATCH_ROWS, Layout};
-pub use write::{ROW_GROUP_ROWS, Writer, write_all};
+pub use write::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, Writer, write_all};
 
 use crate::codec::CodecError;
 

@@ -30,6 +30,13 @@ pub(crate) const BATCH_ROWS: usize = 500;
 /// Bytes of rows encoded at once, should rows be large.
 pub(crate) const BATCH_BYTES: usize = 64 << 20;
 
+/// Bytes of values after which a row group ends before it has all its rows: the hub's viewer reads whole groups where it
+/// must, of 300 MB at most.
+pub const ROW_GROUP_BYTES: usize = 128 << 20;
+
+/// Values written between two looks at the size of a page: a page is larger than its limit by so many at most.
+const LOOK: usize = 100;
+
 /// How a file is laid out.
 #[derive(Clone, Copy)]
 pub(crate) enum Layout {
@@ -41,12 +48,13 @@ pub(crate) enum Layout {
 
 /// Writes rows to a Parquet file that appears when it is complete.
 pub struct Writer {
-    columns: Columns,
     arrow: ArrowWriter<File>,
     staged: Staged,
     path: std::path::PathBuf,
     waiting: Batch,
     rows: u64,
+    /// Rows and bytes of the row group that is open, as far as rows are pushed one by one.
+    group: (usize, usize),
 }
 
 impl Writer {
@@ -72,7 +80,7 @@ impl Writer {
         let waiting = Batch::new(columns.schema()).map_err(|e| FileError::write(path, e))?;
         let (staged, file) = Staged::create(path).map_err(|e| FileError::write(path, e))?;
         let arrow = ArrowWriter::try_new_with_options(file, columns.schema().clone(), options).map_err(fail)?;
-        Ok(Self { columns: columns.clone(), arrow, staged, path: path.to_owned(), waiting, rows: 0 })
+        Ok(Self { arrow, staged, path: path.to_owned(), waiting, rows: 0, group: (0, 0) })
     }
 
     /// Adds a row: anything serde writes as an object with these columns.
@@ -93,8 +101,17 @@ impl Writer {
     }
 
     fn flush(&mut self) -> Result<(), FileError> {
+        let (rows, bytes) = (self.group.0 + self.waiting.len(), self.group.1 + self.waiting.bytes());
         let batch = self.waiting.finish().map_err(|e| FileError::write(&self.path, e))?;
-        self.arrow.write(&batch).map_err(|e| FileError::write(&self.path, parquet_kind(e)))
+        let fail = |e| FileError::write(&self.path, parquet_kind(e));
+        self.arrow.write(&batch).map_err(fail)?;
+        // The batch after that which fills a group belongs to the next one.
+        self.group = if rows >= ROW_GROUP_ROWS { (rows - ROW_GROUP_ROWS, 0) } else { (rows, bytes) };
+        if self.group.1 >= ROW_GROUP_BYTES {
+            self.group = (0, 0);
+            self.arrow.flush().map_err(fail)?;
+        }
+        Ok(())
     }
 
     /// Writes what waits, syncs and puts the file in its place; returns the number of rows.
@@ -141,7 +158,7 @@ fn laid_out(pinned: WriterPropertiesBuilder, layout: Layout) -> WriterProperties
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_dictionary_enabled(true)
             .set_data_page_size_limit(1 << 20)
-            .set_write_batch_size(BATCH_ROWS),
+            .set_write_batch_size(LOOK),
         Layout::Part => pinned
             .set_statistics_enabled(EnabledStatistics::None)
             .set_dictionary_enabled(false)
