@@ -8,3 +8,4 @@ pub mod http;
 pub mod install;
 pub mod mcp;
 pub mod secret;
+pub mod tokens;

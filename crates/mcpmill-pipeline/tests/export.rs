@@ -143,7 +143,8 @@ async fn training_rows_never_offer_what_is_held_out() {
     let servers: HashMap<ServerId, ServerRecord> =
         names.iter().map(|name| server(name, Some("MIT"))).map(|s| (s.id.clone(), s)).collect();
     let tools: Vec<Tool> = names.iter().flat_map(|s| (0..4).map(move |t| tool(s, &format!("{s}_tool_{t}")))).collect();
-    let samples: Vec<Sample> = tools.iter().flat_map(|t| (0..3).map(move |n| sample(t, n))).collect();
+    let ask = |t: &Tool, n| mcpmill_testkit::sample(t, &format!("please {}, {n}", t.name), &t.name, &json!({}));
+    let samples: Vec<Sample> = tools.iter().flat_map(|t| (0..3).map(move |n| ask(t, n))).collect();
     let toolbox = Arc::new(Toolbox::new(tools.clone()));
     let sources = Sources {
         servers,

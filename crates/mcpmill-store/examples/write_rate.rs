@@ -81,8 +81,8 @@ impl Dice {
 
     fn word(&mut self) -> String {
         const PARTS: [&str; 20] = [
-            "re", "ta", "lo", "mi", "con", "ver", "sta", "ble", "ing", "pro", "de", "an", "er", "ti", "on", "qu", "ra", "el", "us",
-            "é",
+            "re", "ta", "lo", "mi", "con", "ver", "sta", "ble", "ing", "pro", "de", "an", "er", "ti", "on", "qu", "ra", "el",
+            "us", "é",
         ];
         (0..=self.below(3)).map(|_| *self.one(&PARTS)).collect()
     }

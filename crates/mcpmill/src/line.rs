@@ -32,7 +32,7 @@ use mcpmill_core::{
 };
 use mcpmill_pipeline::{
     discover::{Marketplace, discover},
-    export::{Sources, export},
+    export::{RunFacts, Sources, export},
     filter::{Chain, HeldOut, Parts, Programs, filter_samples, filter_trajectories},
     generate::{GeneratePrompts, GenerateSettings, generate},
     models::{Models, Role},
@@ -56,7 +56,9 @@ use crate::{
     declarations::Declarations,
     edges::{Edges, embedder_name, model_of},
     error::{Exit, Failure},
-    profiles, publish, speed,
+    facts, profiles,
+    publish::{self, Publication},
+    speed,
     stage::Stage,
 };
 
@@ -370,13 +372,33 @@ impl Line {
                 .hint(format!("the reasons are in `{folder}/outcomes.parquet` and in report.json")));
         }
         let policies = self.policies()?;
-        let open = sources.servers.values().filter(|server| policies.network(server) == Network::Full);
-        let open = open.map(|server| server.name.clone()).collect();
+        let servers = facts::of_servers(sources.servers.values(), |server| policies.network(server) == Network::Full);
+        let publication = Publication {
+            dataset: &dataset,
+            card,
+            export: &info.fingerprint[..12],
+            toolbox: sources.toolbox,
+            servers,
+            run: RunFacts { judges: self.judges()?, ..facts::of_run(self.run.path(), &folder, &self.declarations)? },
+        };
         let folder = self.run.path().join(folder);
-        publish::publish(&folder, &dataset, card, &info.fingerprint[..12], open)?;
+        publish::publish(&folder, publication)?;
         let written = profiles::write(&folder, &self.config.export.profiles, &self.declarations)?;
         written.into_iter().for_each(|words| self.events.note(words));
         Ok(info)
+    }
+
+    /// The models that the filters ask, by role, and the one that embeds.
+    fn judges(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let mut judges = BTreeMap::new();
+        for chain in ["function-call", "trajectory"] {
+            let needs = Chain::needs(self.declarations.chain(chain)?);
+            judges.extend(self.model_names(&needs.roles)?);
+            if needs.embedder {
+                judges.insert("embedding".into(), embedder_name(&self.config)?);
+            }
+        }
+        Ok(judges)
     }
 
     fn sources(&self) -> Result<Sources, Failure> {

@@ -7,6 +7,7 @@ mod config;
 mod declarations;
 mod edges;
 mod error;
+mod facts;
 mod fixtures;
 mod line;
 mod local;

@@ -1,16 +1,65 @@
-//! The dataset card: a template filled with numbers counted from the rows.
+//! The dataset card: a template filled with numbers counted from the rows and from the run they come from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use mcpmill_core::record::{ExportRow, Split};
-use minijinja::{Environment, UndefinedBehavior};
+use mcpmill_core::{
+    record::{ExportRow, Message, Sample, Split},
+    toolbox::Toolbox,
+};
+use minijinja::{Environment, UndefinedBehavior, Value};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::Dataset;
+use super::{
+    Dataset,
+    escape::{cell, table, yaml},
+    lengths::{Lengths, TokenCounter},
+    split::request,
+};
+use crate::generate::diversity::Counting;
+
+/// What a card tells of the run behind the rows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RunFacts {
+    /// The stages in their order, this export last.
+    pub stages: Vec<StageYield>,
+    /// What each filter said of all rows it saw: rows by judgement, by the filter's name.
+    pub judged: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Prompts by the hash of their file: those whose hash a row names, and those of the filters.
+    pub prompts: BTreeMap<String, String>,
+    /// Hashes of the prompts that filters asked with.
+    pub judging: BTreeSet<String>,
+    /// Models that filters asked, by role, and the embedding model.
+    pub judges: BTreeMap<String, String>,
+}
+
+/// What became of the rows of a stage.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct StageYield {
+    /// The stage.
+    pub stage: String,
+    /// Rows that came in.
+    pub input: u64,
+    /// Rows that went on.
+    pub kept: u64,
+    /// The others by outcome and reason.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// What a card knows of the servers behind the rows, by their names.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFacts {
+    /// Those that run with the network.
+    pub open: BTreeSet<String>,
+    /// Marketplaces that list them.
+    pub marketplaces: BTreeMap<String, BTreeSet<String>>,
+}
 
 /// Numbers of a card, counted row by row.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 pub struct CardCounts {
     rows: u64,
     splits: BTreeMap<String, u64>,
@@ -19,20 +68,30 @@ pub struct CardCounts {
     live: BTreeMap<String, u64>,
     licences: BTreeMap<String, u64>,
     servers: BTreeMap<String, u64>,
+    /// A row counts for every marketplace that lists a server of it.
+    marketplaces: BTreeMap<String, u64>,
     models: BTreeMap<String, u64>,
+    /// Rows by the prompts that had a part in them.
+    prompts: BTreeMap<String, u64>,
     filters: BTreeMap<String, BTreeMap<String, u64>>,
     /// Servers of the rows that ran with the network.
     networked: BTreeSet<String>,
+    lengths: Lengths,
     #[serde(skip)]
-    open: BTreeSet<String>,
+    known: ServerFacts,
+    #[serde(skip)]
+    toolbox: Arc<Toolbox>,
+    #[serde(skip)]
+    diversity: Counting,
     #[serde(skip)]
     tools: BTreeSet<String>,
 }
 
 impl CardCounts {
-    /// Counts of no rows yet. `open` are names of servers that run with the network.
-    pub fn new(open: BTreeSet<String>) -> Self {
-        Self { open, ..Self::default() }
+    /// Counts of no rows yet; `toolbox` has their tools. `counter` counts tokens; without one, words and characters
+    /// alone are told.
+    pub fn new(known: ServerFacts, toolbox: Arc<Toolbox>, counter: Option<Box<dyn TokenCounter>>) -> Self {
+        Self { known, toolbox, lengths: Lengths::new(counter), ..Self::default() }
     }
 
     /// Counts a row.
@@ -44,24 +103,46 @@ impl CardCounts {
         count(&mut self.live, &row.live);
         count(&mut self.licences, row.licence.as_deref().unwrap_or("unknown"));
         count(&mut self.languages, &row.language);
+        let mut listed: BTreeSet<&String> = BTreeSet::new();
         for server in row.servers() {
             count(&mut self.servers, server);
-            if self.open.contains(server) {
+            listed.extend(self.known.marketplaces.get(server).into_iter().flatten());
+            if self.known.open.contains(server) {
                 self.networked.insert(server.to_owned());
             }
         }
+        listed.into_iter().for_each(|marketplace| count(&mut self.marketplaces, marketplace));
         self.tools.extend(row.tool_ids.iter().chain(&row.withheld).map(ToString::to_string));
         let models: BTreeSet<&str> = row.lineage.iter().filter_map(|r| r.model.as_deref()).collect();
         models.into_iter().for_each(|m| count(&mut self.models, m));
+        let prompts: BTreeSet<&str> = row.lineage.iter().filter_map(|r| r.prompt.as_deref()).collect();
+        prompts.into_iter().for_each(|p| count(&mut self.prompts, p));
         for verdict in &row.verdicts {
             let judgement = format!("{:?}", verdict.judgement).to_lowercase();
-            *self.filters.entry(verdict.filter.clone()).or_default().entry(judgement).or_default() += 1;
+            count(self.filters.entry(verdict.filter.clone()).or_default(), &judgement);
         }
+        self.lengths.add(row);
+        self.diversity.add(&sample(row), &self.toolbox);
     }
 
     /// Rows counted of a split.
     pub fn of(&self, split: Split) -> u64 {
         self.splits.get(split.as_str()).copied().unwrap_or_default()
+    }
+}
+
+/// A row as what it came from, for what is counted of samples.
+fn sample(row: &ExportRow) -> Sample {
+    Sample {
+        id: row.id.clone(),
+        kind: row.kind,
+        tool_ids: row.tool_ids.clone(),
+        withheld: row.withheld.clone(),
+        server_ids: Vec::new(),
+        language: row.language.clone(),
+        instruction: request(&row.messages).unwrap_or_default().to_owned(),
+        messages: row.messages.iter().filter(|m| matches!(m, Message::Assistant { .. })).cloned().collect(),
+        lineage: Vec::new(),
     }
 }
 
@@ -86,13 +167,19 @@ struct Values<'a> {
     size_category: &'static str,
     tool_count: usize,
     server_count: usize,
+    /// How much the rows differ.
+    diversity: serde_json::Value,
+    /// Whose tokens are counted.
+    tokenizer: Option<String>,
+    run: &'a RunFacts,
     /// Splits that have rows, in the order of the loader.
     files: Vec<&'static str>,
     #[serde(flatten)]
     counts: &'a CardCounts,
 }
 
-/// Fills `template`; `export` names the export, `version` the program.
+/// Fills `template`; `export` names the export, `version` the program. The filters `cell`, `table` and `yaml` make text of
+/// others harmless in Markdown and in the front matter; all but plain numbers goes through one of them.
 ///
 /// # Errors
 /// The template uses a variable that does not exist, or is no template.
@@ -100,11 +187,15 @@ pub fn render_card(
     template: &str,
     dataset: &Dataset,
     counts: &CardCounts,
+    run: &RunFacts,
     export: &str,
     version: &str,
 ) -> Result<String, CardError> {
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.add_filter("cell", |text: String| cell(&text));
+    env.add_filter("table", |counts: Value, head: String| table(&counts, &head));
+    env.add_filter("yaml", |text: String| yaml(&text));
     let values = Values {
         name: &dataset.name,
         title: &dataset.title,
@@ -115,6 +206,9 @@ pub fn render_card(
         size_category: size_category(counts.rows),
         tool_count: counts.tools.len(),
         server_count: counts.servers.len(),
+        diversity: serde_json::to_value(counts.diversity.finish(&counts.toolbox, &[])).unwrap_or_default(),
+        tokenizer: counts.lengths.tokenizer(),
+        run,
         files: Split::ALL.into_iter().filter(|s| counts.of(*s) > 0).map(Split::as_str).collect(),
         counts,
     };
@@ -146,16 +240,56 @@ mod tests {
         serde_json::from_value(text).unwrap()
     }
 
+    const TEMPLATE: &str = include_str!("../../../../datasets/mcp-tool-calls/card.md");
+
+    fn card(counts: &CardCounts, run: &RunFacts) -> String {
+        let dataset = Dataset::parse("d", include_str!("../../../../datasets/mcp-tool-calls/dataset.toml")).unwrap();
+        render_card(TEMPLATE, &dataset, counts, run, "export", "0").unwrap()
+    }
+
     #[test]
     fn servers_with_the_network_are_named_when_they_have_rows() {
         let open = BTreeSet::from(["a".to_owned(), "without-rows".to_owned()]);
-        let mut counts = CardCounts::new(open);
+        let listed = BTreeMap::from([("a".to_owned(), BTreeSet::from(["starter".to_owned(), "registry".to_owned()]))]);
+        let mut counts = CardCounts::new(ServerFacts { open, marketplaces: listed }, Arc::default(), None);
         ["a", "b", "a"].into_iter().for_each(|server| counts.add(&row(server)));
-        let dataset = Dataset::parse("d", include_str!("../../../../datasets/mcp-tool-calls/dataset.toml")).unwrap();
-        let template = include_str!("../../../../datasets/mcp-tool-calls/card.md");
-        let card = render_card(template, &dataset, &counts, "export", "0").unwrap();
-        assert!(card.contains("These servers ran with the network") && card.contains("world, too. a\n"), "{card}");
-        let closed = render_card(template, &dataset, &CardCounts::default(), "export", "0").unwrap();
-        assert!(!closed.contains("ran with the network") && closed.contains("|\n\n## What to keep in mind"), "{closed}");
+        let open = card(&counts, &RunFacts::default());
+        assert!(open.contains("These servers ran with the network") && open.contains("world, too: a.\n"), "{open}");
+        assert!(open.contains("| registry | 2 |\n| starter | 2 |\n"), "{open}");
+        let closed = card(&CardCounts::default(), &RunFacts::default());
+        assert!(!closed.contains("ran with the network") && closed.contains("\n\n## What to keep in mind"), "{closed}");
+    }
+
+    #[test]
+    fn names_of_others_change_neither_the_front_matter_nor_the_page() {
+        let planted =
+            "a | b\n---\nlicense: mit\n<script>alert(1)</script> [x](javascript:y) `c` ![i](//h)\u{202e} $& https://e.org";
+        let mut row = row(planted);
+        row.licence = Some(planted.into());
+        row.language = "en\n- x: &a [".into();
+        row.lineage =
+            serde_json::from_value(json!([{ "step": planted, "prompt": planted, "model": planted, "parent": null, "text": "" }]))
+                .unwrap();
+        let listed = BTreeMap::from([(planted.to_owned(), BTreeSet::from([planted.to_owned()]))]);
+        let open = BTreeSet::from([planted.to_owned()]);
+        let mut counts = CardCounts::new(ServerFacts { open, marketplaces: listed }, Arc::default(), None);
+        counts.add(&row);
+        let reasons = BTreeMap::from([(format!("dropped: licence: {planted}"), 3)]);
+        let run = RunFacts {
+            stages: vec![StageYield { stage: planted.into(), input: 4, kept: 1, reasons }],
+            judged: BTreeMap::from([(planted.to_owned(), BTreeMap::from([("drop".to_owned(), 2)]))]),
+            prompts: BTreeMap::from([(planted.to_owned(), planted.to_owned())]),
+            judging: BTreeSet::from([planted.to_owned()]),
+            judges: BTreeMap::from([("judge".to_owned(), planted.to_owned())]),
+        };
+        let text = card(&counts, &run);
+        let (front, page) = text.strip_prefix("---\n").unwrap().split_once("\n---\n").unwrap();
+        assert!(front.contains(r#"- "en\u000a- x: &a [""#), "{front}");
+        assert_eq!(front.matches("license:").count(), 1, "{front}");
+        for raw in ["<script", "](javascript", "\n---", "\nlicense: mit", "\u{202e}", "`c`", "https://e.org", "a | b"] {
+            assert!(!page.contains(raw), "{raw}: {page}");
+        }
+        let broken = page.lines().filter(|line| line.contains("alert") && line.starts_with('|'));
+        assert!(broken.clone().count() >= 8 && broken.clone().all(|line| line.ends_with('|')), "{page}");
     }
 }

@@ -26,8 +26,11 @@ pub struct Dataset {
     pub allow_unjudged: Unjudged,
     /// Tools offered in a row, the called one included.
     pub candidates: usize,
-    /// Rows of one file.
+    /// Rows of one file at most.
     pub rows_per_file: usize,
+    /// Megabytes of text in one file at most, before compression, but for a single row that is larger.
+    #[serde(default = "megabytes")]
+    pub mb_per_file: u64,
     /// How much is held out.
     #[serde(rename = "split")]
     pub shares: Shares,
@@ -77,6 +80,11 @@ impl Unjudged {
     }
 }
 
+/// What loaders and the hub take with ease.
+fn megabytes() -> u64 {
+    500
+}
+
 /// A dataset file that cannot be used.
 #[derive(Debug, Error)]
 #[error("failed to read dataset `{name}`: {detail}")]
@@ -100,8 +108,8 @@ impl Dataset {
         if [unseen_server, unseen_tool, seen_tool].iter().any(|s| !(0.0..1.0).contains(s)) {
             return Err(fail("the shares of `[split]` lie between 0 and 1".into()));
         }
-        if dataset.candidates == 0 || dataset.rows_per_file == 0 {
-            return Err(fail("`candidates` and `rows_per_file` are at least 1".into()));
+        if dataset.candidates == 0 || dataset.rows_per_file == 0 || dataset.mb_per_file == 0 {
+            return Err(fail("`candidates`, `rows_per_file` and `mb_per_file` are at least 1".into()));
         }
         let known = ["ok", "not_run", "refused", "failed", "unjudged"];
         match dataset.live.iter().find(|l| !known.contains(&l.as_str())) {

@@ -3,13 +3,18 @@
 mod card;
 mod check;
 mod dataset;
+mod escape;
+mod lengths;
 mod licence;
 pub mod profile;
+mod shards;
 mod split;
 
-pub use card::{CardCounts, CardError, render_card};
+pub use card::{CardCounts, CardError, RunFacts, ServerFacts, StageYield, render_card};
 pub use check::{Crossing, SplitCheck};
 pub use dataset::{Dataset, DatasetError, Unjudged};
+pub use lengths::TokenCounter;
+pub use shards::Shards;
 pub use split::{Assigned, Shares, assign};
 
 use std::{

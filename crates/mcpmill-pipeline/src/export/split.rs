@@ -146,11 +146,8 @@ pub(super) fn request(messages: &[Message]) -> Option<&str> {
 pub(super) fn clusters(requests: &[&str]) -> Vec<usize> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let cluster = |(at, request): (usize, &&str)| {
-        let words: Vec<String> = request
-            .split(|c: char| !c.is_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(str::to_lowercase)
-            .collect();
+        let words: Vec<String> =
+            request.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
         // Without a word there is nothing to have in common.
         if words.is_empty() { at } else { *seen.entry(words.join(" ")).or_insert(at) }
     };
@@ -313,7 +310,10 @@ mod tests {
     fn a_copy_of_a_tool_of_a_held_out_server_is_not_trained_on() {
         let (toolbox, samples) = world(10, 5, 3);
         // The first tool of every server is one and the same.
-        let shared = |t: &Tool| Tool { cluster_id: ClusterId(if t.name.ends_with("_0") { "clu_all".into() } else { t.name.clone() }), ..t.clone() };
+        let shared = |t: &Tool| Tool {
+            cluster_id: ClusterId(if t.name.ends_with("_0") { "clu_all".into() } else { t.name.clone() }),
+            ..t.clone()
+        };
         let toolbox = Toolbox::new(toolbox.all().iter().map(shared).collect());
         let splits = split(&toolbox, &samples);
         let first = samples.iter().filter(|s| toolbox.get(&s.tool_ids[0]).unwrap().name.ends_with("_0"));

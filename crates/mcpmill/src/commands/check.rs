@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use mcpmill_core::{launch, record::Launch, toolbox::Toolbox};
 use mcpmill_pipeline::{
     discover::Marketplace,
-    export::{CardCounts, render_card},
+    export::{CardCounts, RunFacts, render_card},
     filter::{Chain, Parts},
     models::Role,
     policy::Policy,
@@ -89,7 +89,8 @@ fn findings(setup: &Setup, thorough: bool) -> Vec<Finding> {
     findings.push(finding("filters/exams/planted.jsonl".into(), planted));
     for name in all.datasets() {
         let read = all.dataset(&name).and_then(|(dataset, card)| {
-            let filled = render_card(card, &dataset, &CardCounts::default(), "check", env!("CARGO_PKG_VERSION"));
+            let filled =
+                render_card(card, &dataset, &CardCounts::default(), &RunFacts::default(), "check", env!("CARGO_PKG_VERSION"));
             filled.map(|_| Vec::new()).map_err(|e| Failure::usage(e.to_string()))
         });
         findings.push(finding(format!("datasets/{name}/"), read));

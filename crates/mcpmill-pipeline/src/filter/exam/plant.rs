@@ -294,7 +294,7 @@ impl<'a> Draft<'a> {
             messages: run,
             ended: Ended::Answer,
             cause: None,
-            policy: PolicyDecision { allowed: true, rule: "planted".into() },
+            policy: PolicyDecision { allowed: true, rule: "planted".into(), why: "it is made up".into() },
             result: serde_json::to_string(&self.result).ok(),
             response_verdict: None,
             masked: Vec::new(),
