@@ -77,9 +77,9 @@ fn yielded(run: &Path, folder: &str) -> Result<StageYield, Failure> {
         if outcome.outcome == OutcomeKind::Kept {
             stage.kept += 1;
         } else {
-            // What follows a second colon names a single tool or a rule.
-            let reason: Vec<&str> = outcome.reason.splitn(3, ": ").take(2).collect();
-            let reason = if folder == Stage::Rollout.folder() { reason[..1].join("") } else { reason.join(": ") };
+            // Why a row was not tried ends in the rule that says so, often of a single tool.
+            let skipped = outcome.outcome == OutcomeKind::Skipped;
+            let reason = outcome.reason.split(": ").next().filter(|_| skipped).unwrap_or(&outcome.reason);
             *stage.reasons.entry(format!("{}: {reason}", outcome.outcome.as_str())).or_default() += 1;
         }
     })?;

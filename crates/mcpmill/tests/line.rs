@@ -8,11 +8,6 @@ mod common;
 use std::{collections::BTreeSet, process::Command, time::Duration};
 
 use common::{Folder, STAGES, TWO_SERVERS, ok, rows, stage, sums_close, tree};
-use mcpmill_clients::{
-    assets::{AssetId, Assets},
-    cage::{Cage, Host},
-    install::{Installer, python_readers},
-};
 use mcpmill_core::{
     naming::alias,
     record::{Ended, ExportRow, Judgement, Message, Sample, SampleKind, Split, Tool, Trajectory, Verdict},
@@ -158,15 +153,8 @@ fn selection_is_measured(folder: &Folder, model: &ScriptedEndpoint) {
 
 /// pyarrow, datasets, polars and duckdb read the export, each by its own means.
 async fn python_reads(export: &std::path::Path) {
-    let assets = Assets::new(common::cache());
-    let host = Host::discover().await;
-    let own = assets.fetch(AssetId::Bubblewrap).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
-    let cage = Cage::find(Some(&own), host).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
-    let installer = Installer::new(cage, assets, common::cache());
-    let python =
-        installer.environment("python-readers", &python_readers()).await.unwrap_or_else(|e| panic!("{e}\nhint: {:?}", e.hint()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/readers.py");
-    let command = python.host_command();
+    let command = common::python().await;
     let output =
         Command::new(&command[0]).args(&command[1..]).arg(script).arg(export).env("HF_HUB_OFFLINE", "1").output().unwrap();
     assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -11,13 +11,13 @@ pub(super) fn cell(text: &str) -> String {
     let mut out = String::new();
     for c in shown(text, SHOWN).chars() {
         match c {
-            '&' | '<' | '>' | ':' | '@' => out.push_str(&format!("&#{};", u32::from(c))),
-            _ if c.is_ascii_punctuation() && !matches!(c, '-' | '.' | ',' | '/' | '+' | ';') => out.extend(['\\', c]),
+            '&' | '<' | '>' | '@' => out.push_str(&format!("&#{};", u32::from(c))),
+            _ if c.is_ascii_punctuation() && !matches!(c, '-' | '.' | ',' | '/' | '+' | ';' | ':') => out.extend(['\\', c]),
             _ => out.push(c),
         }
     }
-    // Such a beginning is made a link without any mark-up.
-    out.replace("www.", "www&#46;")
+    // Such beginnings are made a link without any mark-up.
+    out.replace("www.", "www&#46;").replace("://", "&#58;//")
 }
 
 /// A table of counts by name, `head` above the names, without a line break at its end.

@@ -9,6 +9,11 @@ use std::{
     process::{Command, Output},
 };
 
+use mcpmill_clients::{
+    assets::{AssetId, Assets},
+    cage::{Cage, Host},
+    install::{Installer, python_readers},
+};
 use mcpmill_core::{
     canonical::sha256_hex,
     record::{Outcome, OutcomeKind},
@@ -191,4 +196,16 @@ pub fn processes(needle: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// How to run Python with pyarrow, pandas, datasets, polars and duckdb, installed by mcpmill's own installer.
+pub async fn python() -> Vec<std::ffi::OsString> {
+    let assets = Assets::new(cache());
+    let host = Host::discover().await;
+    let own = assets.fetch(AssetId::Bubblewrap).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
+    let cage = Cage::find(Some(&own), host).await.unwrap_or_else(|e| panic!("{e}\nhint: {}", e.hint()));
+    let installer = Installer::new(cage, assets, cache());
+    let python =
+        installer.environment("python-readers", &python_readers()).await.unwrap_or_else(|e| panic!("{e}\nhint: {:?}", e.hint()));
+    python.host_command().into_iter().map(Into::into).collect()
 }
