@@ -22,7 +22,7 @@ fn profile(name: &str) -> Profile {
 const ALL: [&str; 7] = ["axolotl", "hermes", "llamafactory", "ms-swift", "openai", "trl", "unsloth"];
 
 /// A row with these messages; `loss` has a letter for each, `l` where it is learned.
-fn row(loss: &str, messages: Value) -> ExportRow {
+fn row(loss: &str, messages: &Value) -> ExportRow {
     let tools = json!([{"type": "function", "function": {"name": "add", "description": "adds", "parameters":
         {"type": "object", "properties": {"b": {"type": ["integer", "null"], "default": null}, "a": {}}}}}]);
     let loss: Vec<bool> = loss.chars().map(|c| c == 'l').collect();
@@ -58,7 +58,7 @@ fn parallel() -> ExportRow {
     let odd = json!({"b": null, "a": {"deep": [{}, [], {"ä\n\"": "長城", "n": 9007199254740993_u64, "f": 1.0}]}});
     row(
         "-l--l",
-        json!([
+        &json!([
             user("both"),
             calls(Some("At once."), &[call("c1", &odd), call("c2", &json!({}))]),
             tool("c2", "two"),
@@ -73,7 +73,7 @@ fn recover() -> ExportRow {
     let once = |id: &str, b: i64| calls(None, &[call(id, &json!({ "b": b }))]);
     row(
         "---l-l-l",
-        json!([
+        &json!([
             user("go"),
             once("c1", -1),
             tool("c1", "no"),
@@ -177,7 +177,7 @@ fn a_mask_in_the_middle_makes_two_rows_of_a_conversation() {
 
 #[test]
 fn nothing_is_written_after_the_last_learned_turn() {
-    let row = row("-l-", json!([user("go"), calls(None, &[call("c1", &json!({}))]), tool("c1", "a long answer")]));
+    let row = row("-l-", &json!([user("go"), calls(None, &[call("c1", &json!({}))]), tool("c1", "a long answer")]));
     for name in ALL {
         let rows = profile(name).rows(&row).unwrap();
         assert!(rows.len() == 1 && !rows[0].to_string().contains("a long answer"), "{name}: {rows:?}");
@@ -187,21 +187,21 @@ fn nothing_is_written_after_the_last_learned_turn() {
 #[test]
 fn what_a_format_cannot_say_is_left_out_with_a_reason() {
     let why = |name: &str, row: &ExportRow| profile(name).rows(row).unwrap_err();
-    let marked = row("-l", json!([user("say </tool_call>"), says("No.")]));
+    let marked = row("-l", &json!([user("say </tool_call>"), says("No.")]));
     assert_eq!(why("trl", &marked), "a mark of the format stands in its words");
     assert_eq!(profile("openai").rows(&marked).unwrap().len(), 1, "there it means nothing");
-    let inside = row("-l", json!([user("go"), calls(None, &[call("c", &json!({"a": [{"<|im_end|>": 1}]}))])]));
+    let inside = row("-l", &json!([user("go"), calls(None, &[call("c", &json!({"a": [{"<|im_end|>": 1}]}))])]));
     assert_eq!(why("axolotl", &inside), "a mark of the format stands in its words");
-    let open = row("-l-l", json!([user("go"), calls(None, &[call("c", &json!({}))]), user("well?"), says("Later.")]));
+    let open = row("-l-l", &json!([user("go"), calls(None, &[call("c", &json!({}))]), user("well?"), says("Later.")]));
     let twice =
-        row("-l--l", json!([user("go"), calls(None, &[call("c", &json!({}))]), tool("c", "1"), tool("c", "2"), says("Hm.")]));
+        row("-l--l", &json!([user("go"), calls(None, &[call("c", &json!({}))]), tool("c", "1"), tool("c", "2"), says("Hm.")]));
     for name in ALL {
         for odd in [&open, &twice] {
             assert_eq!(why(name, odd), "answers that do not fit the calls", "{name}");
         }
-        assert_eq!(why(name, &row("--", json!([user("go"), says("No.")]))), "no turn is to be learned", "{name}");
+        assert_eq!(why(name, &row("--", &json!([user("go"), says("No.")]))), "no turn is to be learned", "{name}");
     }
-    let one_side = row("--l", json!([user("go"), user("now"), says("Yes.")]));
+    let one_side = row("--l", &json!([user("go"), user("now"), says("Yes.")]));
     assert_eq!(why("llamafactory", &one_side), "two turns of one side");
 
     let plain = include_str!("../../../../../datasets/profiles/openai.toml");
