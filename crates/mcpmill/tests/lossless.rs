@@ -101,7 +101,7 @@ async fn python_gets_what_was_written() {
     let texts: Vec<String> = rows
         .iter()
         .flat_map(|row| &row.messages)
-        .flat_map(|m| m.tool_calls())
+        .flat_map(mcpmill_core::record::Message::tool_calls)
         .map(|c| json!(c.function)["arguments"].as_str().unwrap().to_owned())
         .collect();
     assert!(ARGUMENTS.iter().all(|text| texts.iter().any(|found| found == text)), "{texts:?}");

@@ -59,7 +59,7 @@ impl Lengths {
             let known = &mut self.tools;
             let tools: u64 = offered
                 .iter()
-                .map(|tool| tool.to_string())
+                .map(ToString::to_string)
                 .map(|text| *known.entry(sha256_hex(&text)).or_insert_with(|| counter.count(&text)))
                 .sum();
             tell("messages_tokens", messages);

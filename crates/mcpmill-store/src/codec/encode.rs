@@ -78,7 +78,10 @@ impl Batch {
 fn put<T: Serialize + ?Sized>(node: &mut Node, value: &T) -> Result<(), CodecError> {
     if let Node::Json(texts) = node {
         return match serde_json::to_string(value).map_err(|e| no_json(&e))?.as_str() {
-            "null" => Ok(texts.append_null()),
+            "null" => {
+                texts.append_null();
+                Ok(())
+            }
             text => push_text(texts, text),
         };
     }
@@ -177,9 +180,10 @@ impl<'a> Serializer for Cell<'a> {
 
     fn serialize_bool(self, truth: bool) -> Added {
         match self.0 {
-            Node::Boolean(b) => Ok(b.append_value(truth)),
-            _ => Err(Fault::Odd),
+            Node::Boolean(b) => b.append_value(truth),
+            _ => return Err(Fault::Odd),
         }
+        Ok(())
     }
 
     fn serialize_char(self, letter: char) -> Added {
