@@ -125,9 +125,9 @@ async fn a_turn_that_does_not_follow_is_masked_and_a_request_with_all_that_answe
 }
 
 #[tokio::test]
-async fn a_judge_that_is_down_fails_the_row_and_nobody_is_asked_where_nothing_was_written() {
+async fn a_judge_that_is_down_leaves_the_row_open_and_nobody_is_asked_where_nothing_was_written() {
     let done = judged(two_turns("Two.", "NONE", "Still two."), &judge()).await;
-    assert_eq!((done.outcome.outcome, done.verdicts[0].judgement), (OutcomeKind::Failed, Judgement::Unjudged));
+    assert_eq!((done.outcome.outcome, done.verdicts[0].judgement), (OutcomeKind::Kept, Judgement::Unjudged));
 
     // What the sample itself says is no turn of the run.
     let asked = mcpmill_testkit::sample(&tool(), "Show me a note.", "list_notes", &json!({}));

@@ -87,12 +87,15 @@ fn differences_are_told(run: &std::path::Path, samples: &[Sample], said: &str) {
     assert!(report["stages"].as_array().unwrap().iter().any(|stage| stage["diversity"] == *found));
 }
 
+/// Steps of the shipped chain before rollout.
+const STEPS: usize = 12;
+
 fn every_row_has_its_verdicts(run: &std::path::Path) {
     let verdicts: Vec<Verdict> = rows(run, "4-filter");
     let survivors: Vec<Sample> = rows(run, "4-filter");
     for sample in &survivors {
         let own: Vec<&Verdict> = verdicts.iter().filter(|v| v.subject_id == sample.id.as_str()).collect();
-        assert_eq!(own.len(), 4, "{own:?}");
+        assert_eq!(own.len(), STEPS, "{own:?}");
         assert!(own.iter().all(|v| v.judgement != Judgement::Drop && !v.reason.is_empty()), "{own:?}");
     }
     let scored = verdicts.iter().filter(|v| v.filter == "embedding-similarity").all(|v| v.score.is_some_and(|s| s.abs() <= 1.0));
