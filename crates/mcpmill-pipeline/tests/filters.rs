@@ -548,3 +548,28 @@ async fn of_near_duplicates_one_is_kept() {
         assert_eq!(*first.get_or_insert_with(|| kept.clone()), kept);
     }
 }
+
+/// Another task with the same values reads much like the first; the very same words with another label do not pass twice.
+#[tokio::test]
+async fn requests_for_other_tools_are_no_near_duplicates() {
+    let [read, delete] = ["read", "delete"].map(|name| tool(name, None));
+    let toolbox = Arc::new(Toolbox::new(vec![read.clone(), delete.clone()]));
+    let with = |tool: &Tool, text: &str| sample(tool, text, &alias(&tool.name), &json!({ "path": "notes/today.txt" }));
+    let texts =
+        ["Could you please read the file notes/today.txt for me", "Could you please delete the file notes/today.txt for me"];
+    let samples = vec![with(&read, texts[0]), with(&delete, texts[1]), with(&delete, &texts[0].to_uppercase())];
+    let parts = Parts {
+        embedder: Err("none".into()),
+        models: Err("none".into()),
+        toolbox: Arc::clone(&toolbox),
+        programs: Err("none".into()),
+        held_out: Arc::default(),
+        prompt: &|_| None,
+    };
+    let chain = Chain::parse("test", "[[step]]\nname = \"twins\"\nkind = \"duplicates\"\n", &parts).unwrap();
+    let out = Kept::default();
+    filter_samples(samples, &chain, toolbox, PACE, &context("4-filter"), &out).await.unwrap();
+    let kept: Vec<String> = out.ends().into_iter().flat_map(|done| done.rows).map(|row| row.instruction.to_lowercase()).collect();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert!(texts.iter().all(|text| kept.contains(&text.to_lowercase())), "{kept:?}");
+}

@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use mcpmill_core::record::Verdict;
+use mcpmill_core::{id::ClusterId, record::Verdict};
 use serde_json::json;
 
 use super::{Bench, Case, Filter, Plant};
@@ -45,8 +45,7 @@ impl Filter for Duplicates {
 
     async fn prepare(&self, rows: &[&Case<'_>]) {
         let texts: Vec<String> = rows.iter().map(|case| case.said()).collect();
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let places = near::clusters(&texts);
+        let places = joined(rows, &texts);
         let mut clusters: HashMap<usize, Cluster> = HashMap::new();
         for (case, place) in rows.iter().zip(&places) {
             let subject = case.subject;
@@ -76,4 +75,39 @@ impl Filter for Duplicates {
             }
         }
     }
+}
+
+/// The cluster of every row. Near duplicates are only such as call the same tools: another task with the same values can
+/// read much like the first. The very same words are the same request whatever is called: one of the labels is wrong.
+fn joined(rows: &[&Case<'_>], texts: &[String]) -> Vec<usize> {
+    let near = near::clusters(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut groups: HashMap<(usize, Vec<&ClusterId>), usize> = HashMap::new();
+    let mut same: HashMap<String, usize> = HashMap::new();
+    let mut first: Vec<usize> = (0..rows.len()).collect();
+    for (at, (case, place)) in rows.iter().zip(near).enumerate() {
+        let mut tools: Vec<&ClusterId> = case.called.iter().map(|tool| &tool.cluster_id).collect();
+        tools.sort_unstable();
+        let like = *groups.entry((place, tools)).or_insert(at);
+        let equal = *same.entry(words(&texts[at])).or_insert(at);
+        for other in [like, equal] {
+            let (a, b) = (find(&mut first, at), find(&mut first, other));
+            first[a.max(b)] = a.min(b);
+        }
+    }
+    (0..rows.len()).map(|at| find(&mut first, at)).collect()
+}
+
+/// The first row that a row is joined with.
+fn find(first: &mut [usize], mut at: usize) -> usize {
+    while first[at] != at {
+        first[at] = first[first[at]];
+        at = first[at];
+    }
+    at
+}
+
+/// A text without what writing it another way changes.
+fn words(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
