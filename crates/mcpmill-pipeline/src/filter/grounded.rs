@@ -83,8 +83,11 @@ impl Filter for Grounded {
     }
 }
 
-/// The calls to be learned, each with its tool and all that was said before it; a row that asks back says it later.
-fn calls<'a>(case: &Case<'a>) -> Vec<(&'a Map<String, Value>, Option<&'a Tool>, Vec<String>)> {
+/// The arguments of a call, its tool, and all that was said before it.
+type Call<'a> = (&'a Map<String, Value>, Option<&'a Tool>, Vec<String>);
+
+/// The calls to be learned; a row that asks back says its values later.
+fn calls<'a>(case: &Case<'a>) -> Vec<Call<'a>> {
     let messages = case.messages();
     let tool = |name: &str| case.called.iter().find(|tool| alias(&tool.name) == name).copied();
     let first = usize::from(case.sample.kind == SampleKind::Recover);

@@ -32,7 +32,8 @@ struct Kind {
 }
 
 static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
-    let kinds: [(&str, &str, fn(&str) -> bool); 6] = [
+    type Sure = fn(&str) -> bool;
+    let kinds: [(&str, &str, Sure); 6] = [
         ("a mail address", r"(?i)\b[a-z0-9._%+-]{1,64}@(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}\b", is_mailbox),
         ("an account number (IBAN)", r"\b[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b", is_iban),
         ("a number of a credit card", r"\b(?:[0-9]{4}[ -]){3}[0-9]{1,7}\b|\b3[47][0-9]{2}[ -][0-9]{6}[ -][0-9]{5}\b", is_card),
@@ -166,7 +167,7 @@ fn is_card(text: &str) -> bool {
     let double = |(i, n): (usize, &u32)| if i % 2 == 0 { *n } else { n * 2 - if *n > 4 { 9 } else { 0 } };
     let sum: u32 = digits.iter().rev().enumerate().map(double).sum();
     // Numbers of test cards are of few digits, over and over.
-    sum % 10 == 0 && kinds.len() > 3
+    sum.is_multiple_of(10) && kinds.len() > 3
 }
 
 /// Whether a number with a country's prefix has the length of one that can be called, and is not of a range for fiction.
