@@ -171,9 +171,9 @@ impl Line {
         match stage {
             Stage::Discover => self.discover().await.map(|i| vec![i]),
             Stage::Harvest => self.harvest().await.map(|i| vec![i]),
-            Stage::Generate => self.generate().await.map(|i| vec![i]),
+            Stage::Generate => Box::pin(self.generate()).await.map(|i| vec![i]),
             Stage::FilterSamples => self.filter_samples().await.map(|i| vec![i]),
-            Stage::Rollout => self.rollout().await.map(|i| vec![i]),
+            Stage::Rollout => Box::pin(self.rollout()).await.map(|i| vec![i]),
             Stage::FilterTrajectories => self.filter_trajectories().await.map(|i| vec![i]),
             Stage::Export => {
                 let mut infos = Vec::new();
