@@ -143,7 +143,9 @@ fn ground(leaf: &Leaf<'_>, schema: &Value, said: &[String], language: &str) -> G
 /// Whether a text is a query, a command or a program: people say what it is to do, and not its words.
 fn is_code(name: &str, text: &str) -> bool {
     const NAMES: [&str; 7] = ["code", "command", "script", "css", "sql", "snippet", "expression"];
-    is_expression(name, text) || words(name).iter().any(|word| NAMES.contains(&word.as_str()))
+    // A pattern of file names is a value as any other: it says which files.
+    let is_glob = text.contains('*') && !text.contains(|c: char| c.is_whitespace() || "'\"()".contains(c));
+    !is_glob && (is_expression(name, text) || words(name).iter().any(|word| NAMES.contains(&word.as_str())))
 }
 
 /// Of code only what it quotes and counts with must be said. What is not may be of the program and not of the request.
@@ -538,6 +540,8 @@ mod tests {
             (json!({"q": "apples,plums"}), "I want apples and pears."),
             (json!({"tags": ["red", "green"]}), "Tag it red and blue"),
             (json!({"q": "*.txt"}), "Find my markdown files"),
+            (json!({"pattern": "*.txt"}), "List all the files in data, then read them."),
+            (json!({"pattern": ".*\\.txt"}), "List all the files in data, then read them."),
             (json!({"sql": "SELECT sum(price) FROM goods WHERE city = 'Rome'"}), "What did we take in Oslo?"),
         ] {
             assert!(of(&arguments, request, "en").contains(&Ground::Unsaid), "{arguments} {request}");
