@@ -18,7 +18,7 @@ use mcpmill_core::{
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    filter::{Chain, Parts, filter_samples, filter_trajectories},
+    filter::{Chain, HeldOut, Parts, filter_samples, filter_trajectories},
     models::Models,
     prompt::Prompt,
 };
@@ -572,4 +572,31 @@ async fn requests_for_other_tools_are_no_near_duplicates() {
     let kept: Vec<String> = out.ends().into_iter().flat_map(|done| done.rows).map(|row| row.instruction.to_lowercase()).collect();
     assert_eq!(kept.len(), 2, "{kept:?}");
     assert!(texts.iter().all(|text| kept.contains(&text.to_lowercase())), "{kept:?}");
+}
+
+#[tokio::test]
+async fn evaluation_sets_are_compared_by_meaning_where_the_model_has_a_threshold() {
+    let tool = tool("read_file", None);
+    let set = r#"{"instruction": "kindly have this weather file on disk, read it out to all of us"}"#;
+    for (model, request, want) in [
+        ("words", "could somebody read me the weather file from the disk", "contaminated"),
+        ("words", "please please please tell me a joke about mills", "ok: it repeats none"),
+        ("other", "could somebody read me the weather file from the disk", "ok: by words only, no threshold"),
+    ] {
+        let toolbox = Arc::new(Toolbox::new(vec![tool.clone()]));
+        let prompt = |_: &str| None;
+        let parts = Parts {
+            embedder: Ok(RecordedEmbedder::new(Arc::new(Words), recorder())),
+            models: Err("none".into()),
+            toolbox: Arc::clone(&toolbox),
+            programs: Err("none".into()),
+            held_out: Arc::new(HeldOut::read([("set.jsonl", set)])),
+            prompt: &prompt,
+        };
+        let step =
+            format!("[[step]]\nname = \"it\"\nkind = \"decontaminated\"\noverlap = 0.7\nsimilarity = {{ {model} = 0.95 }}\n");
+        let bench = Bench { toolbox, cx: context("4-filter"), chain: Chain::parse("test", &step, &parts).unwrap() };
+        let (_, verdict) = bench.judge(sample(&tool, request, "read_file", &json!({"path": "a"}))).await;
+        assert!(verdict.reason.starts_with(want), "{model} {request}: {verdict:?}");
+    }
 }

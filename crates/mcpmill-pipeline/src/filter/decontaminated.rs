@@ -227,20 +227,20 @@ impl Filter for Decontaminated {
             Ok(embedder) => embedder,
             Err(why) => return told(bench.keep(format!("ok: by words only, no embedding model: {why}"))),
         };
-        let Some(max) = self.similarity.get(embedder.model()) else {
+        let Some(max) = self.threshold(embedder.model()) else {
             return told(bench.keep(format!("ok: by words only, no threshold for `{}`", embedder.model())));
         };
         match self.closest(embedder, &requests).await {
-            Ok((cosine, place)) if cosine > *max => {
+            Ok((cosine, place)) if cosine > max => {
                 let evidence = json!({ "by": "meaning", "text": place, "model": embedder.model() }).to_string();
                 let verdict = bench.drop(format!("contaminated: it repeats `{place}` by its meaning"));
-                Verdict { score: Some(cosine), threshold: Some(*max), evidence: Some(evidence), ..verdict }
+                Verdict { score: Some(cosine), threshold: Some(max), evidence: Some(evidence), ..verdict }
             }
             Ok((cosine, _)) => {
                 let evidence = json!({ "words": share, "meaning": cosine, "model": embedder.model() }).to_string();
                 Verdict {
                     score: Some(cosine),
-                    threshold: Some(*max),
+                    threshold: Some(max),
                     evidence: Some(evidence),
                     ..bench.keep("ok: it repeats none")
                 }
@@ -254,6 +254,12 @@ impl Filter for Decontaminated {
 }
 
 impl Decontaminated {
+    /// The cosine for a model, by its name with or without the hash of its files (`name@hash`).
+    fn threshold(&self, model: &str) -> Option<f64> {
+        let name = model.split('@').next().unwrap_or_default();
+        self.similarity.get(model).or_else(|| self.similarity.get(name)).copied()
+    }
+
     /// The text whose meaning is closest to one of the requests.
     async fn closest(&self, embedder: &RecordedEmbedder, requests: &[&str]) -> Result<(f64, &str), EmbedError> {
         let vectors = self.vectors.get_or_try_init(|| self.embed_all(embedder)).await?;
