@@ -29,7 +29,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { threshold: 0.5, plain_threshold: 0.6, floor: 0.6, value_weight: 1.0 }
+        Settings { threshold: 0.5, plain_threshold: 0.65, floor: 0.6, value_weight: 1.0 }
     }
 }
 

@@ -64,8 +64,8 @@ pub(super) fn weigh(texts: &[&str], settings: &Settings) -> Weighed {
 /// The words that some text writes with a capital inside a sentence, and how often they have one, from 0 to 1.
 fn names(read: &[Box<[Token]>]) -> HashMap<u64, f64> {
     let all = |pick: fn(&Mark) -> bool| {
-        let hashes = |tokens: &Box<[Token]>| tokens.iter().filter(|t| pick(&t.mark)).map(|t| t.full).collect::<Vec<_>>();
-        read.par_iter().flat_map_iter(hashes).collect::<Vec<u64>>()
+        let hashes = move |tokens: &[Token]| tokens.iter().filter(|t| pick(&t.mark)).map(|t| t.full).collect::<Vec<_>>();
+        read.par_iter().flat_map_iter(|tokens| hashes(tokens)).collect::<Vec<u64>>()
     };
     let capital = counted(all(|mark| mark.capital));
     let cased = counted(all(|mark| mark.cased && !mark.quoted && !mark.value));
@@ -98,13 +98,13 @@ fn counts_as(token: &Token, names: &HashMap<u64, f64>) -> (u64, bool) {
 
 /// The words by number, the rarest first, and their weights.
 fn numbered(read: &[Box<[Token]>], names: &HashMap<u64, f64>, settings: &Settings) -> (HashMap<u64, u32>, Vec<f32>) {
-    let hashes = |tokens: &Box<[Token]>| {
+    let hashes = |tokens: &[Token]| {
         let mut own: Vec<(u64, bool)> = tokens.iter().map(|t| counts_as(t, names)).collect();
         own.sort_unstable();
         own.dedup();
         own
     };
-    let mut all: Vec<(u64, bool)> = read.par_iter().flat_map_iter(hashes).collect();
+    let mut all: Vec<(u64, bool)> = read.par_iter().flat_map_iter(|tokens| hashes(tokens)).collect();
     all.par_sort_unstable();
     let function: Vec<u64> = FUNCTION.iter().map(|word| hash(word)).collect();
     let weight = |full: u64, value: bool, n: usize| {
