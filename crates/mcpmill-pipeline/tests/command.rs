@@ -17,9 +17,12 @@ use mcpmill_pipeline::filter::{Chain, ExamRows, Parts, Programs, examine, filter
 use mcpmill_testkit::{Kept, context, sample, tool};
 use serde_json::{Value, json};
 
+/// What a program prints for its input lines, and how it ends.
+type Play = dyn Fn(&[Value]) -> ProcessOutput + Send + Sync;
+
 /// A program made of a function from its input lines to its end.
 struct Played {
-    play: Box<dyn Fn(&[Value]) -> ProcessOutput + Send + Sync>,
+    play: Box<Play>,
     groups: Mutex<Vec<usize>>,
     seen: Mutex<Option<Confined>>,
 }

@@ -438,7 +438,7 @@ impl Line {
         let dir = match opened {
             StageState::Done(info) => {
                 self.events.emit(Event::StageReused { stage: folder.into(), summary: info.summary() });
-                return Ok(info);
+                return Ok(*info);
             }
             StageState::Open(dir) => dir,
         };

@@ -139,7 +139,7 @@ fn files_are_sorted_and_hold_everything() {
     accept(&journal, (0..23).rev());
     let info = journal.finish(&summary(0..23)).unwrap();
     assert_eq!(info.summary(), summary(0..23));
-    assert_eq!(place.state(), StageState::Done(info));
+    assert_eq!(place.state(), StageState::Done(Box::new(info)));
     let samples: Vec<Sample> = read_all(&place.folder().join("samples.parquet")).unwrap();
     let mut sorted: Vec<Sample> = (0..23).flat_map(|n| done(n).rows).collect();
     sorted.sort_by(|a, b| a.id.cmp(&b.id));

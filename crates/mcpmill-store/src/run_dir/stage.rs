@@ -20,7 +20,7 @@ use crate::{artifact::Table, durable};
 #[derive(Clone, Debug, PartialEq)]
 pub enum StageState {
     /// Complete, of the same fingerprint: nothing is to do.
-    Done(StageInfo),
+    Done(Box<StageInfo>),
     /// To be worked on, perhaps with rows of an earlier attempt.
     Open(StageDir),
 }
@@ -219,7 +219,7 @@ pub(super) fn open(path: &Path, stage: &str, fingerprint: &str) -> Result<StageS
         Some(info) if ours && info.fingerprint == fingerprint => {
             // A kill may have come between the end of the stage and the removal of its parts.
             remove_parts(path)?;
-            return Ok(StageState::Done(info));
+            return Ok(StageState::Done(Box::new(info)));
         }
         None if ours => return Ok(StageState::Open(dir)),
         _ => {}

@@ -135,7 +135,7 @@ fn a_stage_is_done_only_under_its_fingerprint() {
     assert_eq!(opened(run.stage("3-generate", "f1").unwrap()), stage);
     let info = stage.finish(&summary()).unwrap();
     assert_eq!(info.summary(), summary());
-    assert_eq!(run.stage("3-generate", "f1").unwrap(), StageState::Done(info.clone()));
+    assert_eq!(run.stage("3-generate", "f1").unwrap(), StageState::Done(Box::new(info.clone())));
     assert_eq!(stage_info(stage.path()).unwrap(), Some(info));
 
     let text: Value = serde_json::from_slice(&fs::read(stage.path().join("stage.json")).unwrap()).unwrap();
