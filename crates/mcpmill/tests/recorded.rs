@@ -74,6 +74,7 @@ fn the_recorded_run_comes_out_as_it_did_live() {
     same_as_live(SINGLE, &here);
     large_enough(&here);
     calls_keep_their_schemas(&here);
+    exams_come_out_as_they_did(&here);
     every_verdict_has_a_reason(&here);
     answers_are_the_servers(&here);
 
@@ -192,11 +193,25 @@ fn every_verdict_has_a_reason(run: &Path) {
             seen.insert((verdict.filter, verdict.judgement));
         }
     }
-    for filter in ["embedding-similarity", "tool-invocation", "quality-score", "response-valid"] {
+    for filter in ["embedding-similarity", "tool-invocation", "duplicates", "grounded", "response-valid"] {
         for judgement in [Judgement::Keep, Judgement::Drop] {
             assert!(seen.contains(&(filter.to_owned(), judgement)), "{filter} never says {judgement:?}: {seen:?}");
         }
     }
+    assert!(seen.contains(&("quality-score".to_owned(), Judgement::Unjudged)), "{seen:?}");
+}
+
+/// The exams of the embedded model, from the exchanges that come with the program: its judgements of quality are worth
+/// nothing, those of answers and of written turns something.
+fn exams_come_out_as_they_did(run: &Path) {
+    let ends: HashMap<String, String> = ["4-filter", "6-filter"]
+        .iter()
+        .flat_map(|stage| common::stage(run, stage)["exams"].as_array().unwrap().clone())
+        .map(|exam| (exam["filter"].as_str().unwrap().to_owned(), exam["end"].as_str().unwrap().to_owned()))
+        .collect();
+    let failed: Vec<&String> = ends.iter().filter(|(_, end)| *end != "passed").map(|(filter, _)| filter).collect();
+    assert_eq!(failed, ["quality-score"], "{ends:?}");
+    assert_eq!(ends.len(), 14, "injection and private-data are examined twice");
 }
 
 /// What stands in the published rows is what the server answered, word for word.
