@@ -1,7 +1,7 @@
 //! Chain files: ordered steps with their thresholds.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex},
 };
 
@@ -306,6 +306,18 @@ impl Chain {
         let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
         steps.into_iter().filter_map(|table| table.try_into::<Step>().ok()).for_each(|step| step.needs(&mut needs));
         needs
+    }
+
+    /// The names of the steps that ask somebody: what these could not judge, another pass may.
+    pub fn asking(text: &str) -> BTreeSet<String> {
+        let steps = toml::from_str::<File>(text).map(|file| file.step).unwrap_or_default();
+        let asks = |table: &toml::Table| {
+            let mut needs = Needs::default();
+            table.clone().try_into::<Step>().ok()?.needs(&mut needs);
+            Some(needs.embedder || needs.programs || !needs.roles.is_empty()).filter(|asks| *asks)
+        };
+        let names = steps.iter().filter(|table| asks(table).is_some());
+        names.filter_map(|table| table.get("name")?.as_str().map(str::to_owned)).collect()
     }
 
     /// How many questions the row of a chain may ask one after the other: the most rounds of batches it can need. The

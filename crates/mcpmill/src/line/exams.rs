@@ -45,8 +45,10 @@ impl Line {
         let info = if self.rejudge { stage_info(&folder).map_err(|e| unexpected(&e))? } else { None };
         let Some(info) = info.filter(|info| info.fingerprint == fingerprint) else { return Ok(Before::default()) };
         let verdicts = self.input::<Verdict>(stage)?;
-        if verdicts.iter().all(|verdict| verdict.judgement != Judgement::Unjudged) {
-            self.events.note(format!("{stage}: every row was judged, there is nothing to judge again"));
+        let asking = Chain::asking(self.declarations.chain(self.chain_of(stage))?);
+        let open = |verdict: &Verdict| verdict.judgement == Judgement::Unjudged && asking.contains(&verdict.filter);
+        if !verdicts.iter().any(open) {
+            self.events.note(format!("{stage}: every row was judged that can be, there is nothing to judge again"));
             return Ok(Before::default());
         }
         self.run.set_aside(stage.folder()).map_err(|e| unexpected(&e))?;
