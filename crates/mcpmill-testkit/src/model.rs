@@ -237,7 +237,9 @@ fn requests(prompt: &str, schema: &Value) -> String {
 
 fn wish(prompt: &str, start: &str) -> String {
     let purpose = first_words(&line_after(prompt, "Purpose: "));
-    format!("{start} I want this: {purpose}, so that the report of the meeting in Lyon goes out in time.")
+    // What is to be calculated is said at once: nobody can tell an expression from words that are said otherwise.
+    let told = if prompt.contains("- expression (") { " The expression is 6 * 7." } else { "" };
+    format!("{start} I want this: {purpose}, so that the report of the meeting in Lyon goes out in time.{told}")
 }
 
 /// Calls with values of their own, and a request that states them.

@@ -44,18 +44,11 @@ impl Filter for Duplicates {
     }
 
     async fn prepare(&self, rows: &[&Case<'_>]) {
-        let texts: Vec<String> = rows.iter().map(|case| case.said()).collect();
-        let places = joined(rows, &texts);
-        let mut clusters: HashMap<usize, Cluster> = HashMap::new();
-        for (case, place) in rows.iter().zip(&places) {
-            let subject = case.subject;
-            let cluster = clusters.entry(*place).or_insert_with(|| Cluster { keeper: subject.to_owned(), rows: 0 });
-            cluster.rows += 1;
-            if subject < cluster.keeper.as_str() {
-                subject.clone_into(&mut cluster.keeper);
-            }
-        }
-        let found = rows.iter().zip(&places).map(|(case, place)| (case.subject.to_owned(), clusters[place].clone()));
+        let keepers = keepers(rows);
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        keepers.iter().for_each(|keeper| *counts.entry(keeper).or_default() += 1);
+        let cluster = |keeper: &&str| Cluster { keeper: (*keeper).to_owned(), rows: counts[*keeper] };
+        let found = rows.iter().zip(&keepers).map(|(case, keeper)| (case.subject.to_owned(), cluster(keeper)));
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found.collect();
     }
 
@@ -77,33 +70,31 @@ impl Filter for Duplicates {
     }
 }
 
-/// The cluster of every row. Near duplicates are only such as call the same tools: another task with the same values can
-/// read much like the first. The very same words are the same request whatever is called: one of the labels is wrong.
-fn joined(rows: &[&Case<'_>], texts: &[String]) -> Vec<usize> {
+/// The row that is kept for every row. First, of the very same words one is kept whatever is called: one of the labels is
+/// wrong. Then near duplicates, which are only such as call the same tools: another task with the same values can read
+/// much like the first.
+fn keepers<'a>(rows: &[&Case<'a>]) -> Vec<&'a str> {
+    let texts: Vec<String> = rows.iter().map(|case| case.said()).collect();
     let near = near::clusters(&texts.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut groups: HashMap<(usize, Vec<&ClusterId>), usize> = HashMap::new();
-    let mut same: HashMap<String, usize> = HashMap::new();
-    let mut first: Vec<usize> = (0..rows.len()).collect();
-    for (at, (case, place)) in rows.iter().zip(near).enumerate() {
-        let mut tools: Vec<&ClusterId> = case.called.iter().map(|tool| &tool.cluster_id).collect();
-        tools.sort_unstable();
-        let like = *groups.entry((place, tools)).or_insert(at);
-        let equal = *same.entry(words(&texts[at])).or_insert(at);
-        for other in [like, equal] {
-            let (a, b) = (find(&mut first, at), find(&mut first, other));
-            first[a.max(b)] = a.min(b);
+    let mut equal: HashMap<String, usize> = HashMap::new();
+    let words: Vec<String> = texts.iter().map(|text| words(text)).collect();
+    for (at, words) in words.iter().enumerate() {
+        let kept = equal.entry(words.clone()).or_insert(at);
+        if rows[at].subject < rows[*kept].subject {
+            *kept = at;
         }
     }
-    (0..rows.len()).map(|at| find(&mut first, at)).collect()
-}
-
-/// The first row that a row is joined with.
-fn find(first: &mut [usize], mut at: usize) -> usize {
-    while first[at] != at {
-        first[at] = first[first[at]];
-        at = first[at];
+    let mut like: HashMap<(usize, Vec<&ClusterId>), &'a str> = HashMap::new();
+    let group = |at: usize| {
+        let mut tools: Vec<&ClusterId> = rows[at].called.iter().map(|tool| &tool.cluster_id).collect();
+        tools.sort_unstable();
+        (near[at], tools)
+    };
+    for &at in equal.values() {
+        let kept = like.entry(group(at)).or_insert(rows[at].subject);
+        *kept = rows[at].subject.min(*kept);
     }
-    at
+    words.iter().map(|words| like[&group(equal[words])]).collect()
 }
 
 /// A text without what writing it another way changes.
