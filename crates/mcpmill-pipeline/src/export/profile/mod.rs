@@ -1,7 +1,7 @@
 //! Export profiles: the same rows in the shape that one trainer reads, with its settings beside them.
 //!
 //! A profile is one file. What it may say of the rows is here; how a conversation is cut so that no masked turn is
-//! learned is in [`cut`], how messages are written in [`shape`] and [`text`].
+//! learned is in `cut`, how messages are written in `shape` and `text`.
 
 mod cut;
 mod files;

@@ -47,7 +47,7 @@ impl ExamRows {
     /// Reads rows, one JSON object a line.
     ///
     /// # Errors
-    /// A line that cannot be read, or fewer rows than [`LEAST`], in words.
+    /// A line that cannot be read, or fewer rows than an exam wants, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let read = |(at, line): (usize, &str)| serde_json::from_str(line).map_err(|e| format!("line {}: {e}", at + 1));
