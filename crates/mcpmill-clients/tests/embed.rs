@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail here")]
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use mcpmill_clients::{
     assets::{AssetId, Assets},
     embed::{EmbedFiles, FastEmbedder},
 };
-use mcpmill_core::edge::{Embedder, cosine};
+use mcpmill_core::edge::{Embedder, RecordedEmbedder, cosine};
 
 fn cache() -> PathBuf {
     std::env::var_os("MCPMILL_CACHE_DIR").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cache"), PathBuf::from)
@@ -35,6 +38,17 @@ async fn related_texts_lie_near_and_unrelated_ones_far() {
     assert_eq!(vectors[0].len(), 384);
     let (near, far) = (cosine(&vectors[0], &vectors[1]), cosine(&vectors[0], &vectors[2]));
     assert!(near > 0.45 && far < 0.2, "near {near}, far {far}");
+
+    // However many texts a pass has, and however long the others are, a text has one vector: rows may not depend on it.
+    let mut many: Vec<String> = texts.map(str::to_owned).to_vec();
+    many.extend((1..40).map(|n| format!("{} number {n}", texts[n % 3]).repeat(n % 7 + 1)));
+    let model = Arc::new(model);
+    let recorded = || RecordedEmbedder::new(Arc::<FastEmbedder>::clone(&model), mcpmill_testkit::recorder());
+    let (ahead, single) = (recorded(), recorded());
+    ahead.embed_ahead(many.iter().map(String::as_str)).await.unwrap();
+    for text in &many {
+        assert_eq!(ahead.embed(text).await.unwrap(), single.embed(text).await.unwrap(), "{text}");
+    }
 
     let missing = EmbedFiles { runtime: folder.join("no-such-library.so"), ..files };
     let error = FastEmbedder::load("minilm", &missing, 1).err().unwrap().to_string();

@@ -1,5 +1,6 @@
 //! All harvested tools, for looking up and for drawing candidates.
 
+mod distract;
 mod same;
 
 use std::{
@@ -15,6 +16,7 @@ use crate::{
     naming::alias,
     record::{Tool, Twin},
 };
+pub use distract::{Distract, Distractors, said_of};
 use same::Compared;
 
 /// Tools that stand beside a withheld one at most: as many as a filter asks about.
@@ -83,8 +85,22 @@ impl Toolbox {
         key: &str,
         admit: impl Fn(&Tool) -> bool,
     ) -> Vec<&'a Tool> {
+        self.closest(labelled, count, key, |_| 0.0, admit)
+    }
+
+    /// As [`Toolbox::distractors`], the closest first, and of equally close ones those that the key draws.
+    fn closest<'a>(
+        &'a self,
+        labelled: &[&Tool],
+        count: usize,
+        key: &str,
+        closeness: impl Fn(&Tool) -> f64,
+        admit: impl Fn(&Tool) -> bool,
+    ) -> Vec<&'a Tool> {
         let mut names: HashSet<String> = labelled.iter().map(|t| alias(&t.name)).collect();
-        self.shuffled(key)
+        let mut order = self.shuffled(key);
+        order.sort_by_cached_key(|t| Reverse((closeness(t) * 1e6) as i64));
+        order
             .into_iter()
             .filter(|t| !labelled.iter().any(|l| self.are_twins(t, l)) && admit(t))
             .filter(|t| names.insert(alias(&t.name)))

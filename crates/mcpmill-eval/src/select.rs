@@ -12,7 +12,7 @@ use mcpmill_core::{
     record::{Message, Outcome, Prediction, Repairs, Row, Tool, Usage, count_repairs},
     reply,
     share::Share,
-    toolbox::Toolbox,
+    toolbox::{Distractors, Toolbox, said_of},
 };
 use serde::Serialize;
 
@@ -50,16 +50,16 @@ impl Row for SelectionTask {
     }
 }
 
-/// Makes the tasks. Candidates are drawn by the sample's id: the same for every model.
+/// Makes the tasks. Candidates are drawn by the sample's id, as `distractors` says: the same for every model.
 ///
 /// Items whose tool is not in the toolbox are left out; their number is returned.
-pub fn tasks(items: Vec<Item>, toolbox: &Toolbox, candidates: usize) -> (Vec<SelectionTask>, usize) {
+pub fn tasks(items: Vec<Item>, toolbox: &Toolbox, candidates: usize, distractors: &Distractors) -> (Vec<SelectionTask>, usize) {
     let before = items.len();
     let task = |item: Item| {
         let right: Vec<&Tool> = item.answers.iter().map(|id| toolbox.get(id)).collect::<Option<_>>()?;
         right.first()?;
         let key = format!("select-{candidates}\n{}", item.sample);
-        let offered = toolbox.candidates(&right, candidates, &key, |_| true).into_iter().cloned().collect();
+        let offered = distractors.candidates(toolbox, &right, candidates, &key, (0, 1)).into_iter().cloned().collect();
         Some(SelectionTask {
             sample: item.sample,
             split: item.split,
@@ -126,8 +126,7 @@ async fn choose(task: &SelectionTask, chooser: &Chooser) -> Result<Choice, Strin
             let wanted = embedder.embed(&task.instruction).await.map_err(|e| e.to_string())?;
             let mut best: Option<(f32, &Tool)> = None;
             for tool in &task.candidates {
-                let text = format!("{}: {}", tool.name.replace(['_', '-'], " "), tool.description_text());
-                let score = cosine(&wanted, &embedder.embed(&text).await.map_err(|e| e.to_string())?);
+                let score = cosine(&wanted, &embedder.embed(&said_of(tool)).await.map_err(|e| e.to_string())?);
                 if best.is_none_or(|(top, _)| score > top) {
                     best = Some((score, tool));
                 }
@@ -250,7 +249,7 @@ pub fn tasks_hash(tasks: &[SelectionTask]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mcpmill_core::{id::ServerId, record::ToolDraft};
+    use mcpmill_core::{id::ServerId, record::ToolDraft, toolbox::Distract};
     use serde_json::json;
 
     use super::*;
@@ -267,7 +266,7 @@ mod tests {
         Tool::new(ServerId("srv_1".into()), draft)
     }
 
-    fn one(candidates: usize) -> SelectionTask {
+    async fn one(candidates: usize) -> SelectionTask {
         let tools: Vec<Tool> = (0..20).map(|i| tool(&format!("t{i}"))).collect();
         let item = Item {
             sample: SampleId("smp_1".into()),
@@ -276,22 +275,24 @@ mod tests {
             answers: vec![tools[3].id.clone()],
         };
         let lost = Item { answers: vec![ToolId("tool_gone".into())], ..item.clone() };
-        let (mut tasks, left_out) = tasks(vec![item, lost], &Toolbox::new(tools), candidates);
+        let toolbox = Toolbox::new(tools);
+        let random = Distractors::new(Distract::Random, &toolbox, &Err("none".into())).await.unwrap();
+        let (mut tasks, left_out) = tasks(vec![item, lost], &toolbox, candidates, &random);
         assert_eq!(left_out, 1);
         tasks.remove(0)
     }
 
-    #[test]
-    fn a_task_offers_the_answer_among_as_many_as_there_are() {
-        assert_eq!(one(10).candidates.len(), 10);
-        assert_eq!(one(100).candidates.len(), 20);
-        let task = one(10);
+    #[tokio::test]
+    async fn a_task_offers_the_answer_among_as_many_as_there_are() {
+        assert_eq!(one(10).await.candidates.len(), 10);
+        assert_eq!(one(100).await.candidates.len(), 20);
+        let task = one(10).await;
         assert!(task.candidates.iter().any(|t| t.id == task.answers[0]));
     }
 
-    #[test]
-    fn a_call_is_read_from_calls_or_from_text() {
-        let request = request(&one(10));
+    #[tokio::test]
+    async fn a_call_is_read_from_calls_or_from_text() {
+        let request = request(&one(10).await);
         let told = |content: &str| ChatReply {
             content: content.into(),
             tool_calls: Vec::new(),
@@ -308,9 +309,9 @@ mod tests {
         assert!(called(&told(&tagged.replace("t3", "rm")), &request, &mut repairs).unwrap_err().contains("`rm`"));
     }
 
-    #[test]
-    fn a_choice_outside_the_candidates_is_a_parse_failure_and_a_miss() {
-        let task = one(10);
+    #[tokio::test]
+    async fn a_choice_outside_the_candidates_is_a_parse_failure_and_a_miss() {
+        let task = one(10).await;
         let right = predict(&task, Ok("t3".into()));
         let made_up = predict(&task, Ok("t99".into()));
         let silent = predict(&task, Err("the reply calls no tool".into()));

@@ -23,7 +23,7 @@ use mcpmill_pipeline::{
     models::Models,
     prompt::Prompt,
 };
-use mcpmill_testkit::{Kept, Scripted, context, sample, tool};
+use mcpmill_testkit::{Kept, Scripted, context, graded, sample, tool};
 use serde_json::json;
 
 const SCORE: &str = "[[step]]\nname = \"score\"\nkind = \"quality-score\"\nprompt = \"score\"\nmin = 6.0\n";
@@ -73,7 +73,7 @@ fn always(score: u32) -> Arc<Scripted> {
 }
 
 fn reply(score: u32) -> String {
-    json!({"issue": "none", "score": score}).to_string()
+    graded(score).to_string()
 }
 
 /// What the judge is shown last.
@@ -88,10 +88,11 @@ fn shown(request: &ChatRequest) -> String {
 fn knowing() -> Arc<Scripted> {
     Scripted::new(|request| {
         let text = shown(request);
-        let (before, arguments) = text.rsplit_once("Arguments: ").unwrap();
+        let (_, asked) = text.split_once("Arguments: ").unwrap();
+        let (arguments, request) = asked.split_once("\nRequest:\n").unwrap();
         let values = arguments.split(['"', ':', ',', '{', '}', '[', ']']).map(str::trim);
         let values: Vec<&str> = values.skip(1).filter(|value| value.chars().any(|c| c.is_ascii_digit())).collect();
-        let fits = !before.contains("New order") && values.iter().all(|value| before.contains(value));
+        let fits = !request.contains("New order") && values.iter().all(|value| request.contains(value));
         Some(reply(if fits { 9 } else { 2 }))
     })
 }

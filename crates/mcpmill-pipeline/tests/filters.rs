@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail here")]
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex},
+};
 
 use async_trait::async_trait;
 use mcpmill_core::{
     drive::{Context, Done, Pace},
-    edge::{EmbedError, Embedder, RecordedEmbedder},
+    edge::{EmbedError, Embedder, Format, RecordedEmbedder},
     id::{ToolId, TrajectoryId},
     naming::alias,
     record::{
@@ -18,11 +21,11 @@ use mcpmill_core::{
     toolbox::Toolbox,
 };
 use mcpmill_pipeline::{
-    filter::{Chain, HeldOut, Parts, filter_samples, filter_trajectories},
+    filter::{Chain, HeldOut, Parts, aspects, filter_samples, filter_trajectories},
     models::Models,
     prompt::Prompt,
 };
-use mcpmill_testkit::{Kept, Scripted, context, recorder, sample};
+use mcpmill_testkit::{Kept, Scripted, context, graded, recorder, sample};
 use serde_json::{Value, json};
 
 /// What a judge says that is down.
@@ -88,8 +91,13 @@ fn bench(step: &str, says: Option<&str>, embedder: bool, tools: Vec<Tool>) -> Be
 
 /// A chain of one judge.
 fn scoring(model: &Arc<Scripted>, tools: Vec<Tool>) -> Bench {
+    scoring_with(include_str!("../../../prompts/score.md"), model, tools)
+}
+
+/// As [`scoring`], with a prompt of one's own.
+fn scoring_with(text: &str, model: &Arc<Scripted>, tools: Vec<Tool>) -> Bench {
     let toolbox = Arc::new(Toolbox::new(tools));
-    let prompt = |_: &str| Some(Prompt::parse("score", include_str!("../../../prompts/score.md")).unwrap());
+    let prompt = |_: &str| Some(Prompt::parse("score", text).unwrap());
     let models = Ok(Models::new(model.recorded(), HashMap::new()));
     let parts = Parts {
         embedder: Err("none".into()),
@@ -172,6 +180,94 @@ async fn embedding_similarity() {
 }
 
 #[tokio::test]
+async fn embedding_similarity_has_thresholds_by_model() {
+    let tool = tool("read", None);
+    let step =
+        |model: &str| format!("kind = \"embedding-similarity\"\nby_model = {{ \"{model}\" = {{ max = 0.9, min = 0.1 }} }}");
+    let copy = || sample(&tool, "Read a file from disk", "read", &json!({"path": "a"}));
+    let ours = bench(&step("words"), None, true, vec![tool.clone()]);
+    assert_eq!(ours.judge(good(&tool)).await.1.judgement, Judgement::Keep);
+    assert_eq!(ours.judge(copy()).await.1.judgement, Judgement::Drop);
+    let (outcome, verdict) = bench(&step("another"), None, true, vec![tool.clone()]).judge(copy()).await;
+    assert_eq!((outcome, verdict.judgement), (OutcomeKind::Kept, Judgement::Unjudged), "nobody knows what its figures mean");
+    assert!(verdict.reason.contains("`words`") && verdict.reason.contains("mcpmill eval similarity"), "{}", verdict.reason);
+    let both = format!("{}\nmax = 0.5\nmin = 0.1", step("another"));
+    assert_eq!(bench(&both, None, true, vec![tool.clone()]).judge(copy()).await.1.threshold, Some(0.5), "those of any model");
+}
+
+/// All that a long description goes on to say hides that the request copies how it begins.
+#[tokio::test]
+async fn embedding_similarity_finds_the_first_sentence() {
+    let step = "kind = \"embedding-similarity\"\nmax = 0.9\nmin = 0.1";
+    let text = "Read a file from disk, please. The weather, the weather, the weather and the weather are returned with it.";
+    let long = mcpmill_testkit::tool("1", "read", text, json!({"type": "object"}));
+    let bench = bench(step, None, true, vec![long.clone()]);
+    let verdict = bench.judge(sample(&long, "Please read a file from disk", "read", &json!({}))).await.1;
+    assert_eq!(verdict.judgement, Judgement::Drop, "{verdict:?}");
+    let evidence: Value = serde_json::from_str(verdict.evidence.as_deref().unwrap()).unwrap();
+    assert!(evidence["whole"].as_f64().unwrap() < 0.9 && evidence["first"].as_f64().unwrap() > 0.99, "{evidence}");
+}
+
+/// The names that verifiers choose among, by kind of distractors.
+#[tokio::test]
+async fn tool_invocation_is_as_hard_as_its_distractors() {
+    let of =
+        |server: &str, name: &str, description: &str| mcpmill_testkit::tool(server, name, description, json!({"type": "object"}));
+    let right = of("1", "read_file", "Read a file from disk");
+    let mut tools =
+        vec![right.clone(), of("1", "weather_now", "Tell the weather"), of("1", "weather_then", "Tell the weather again")];
+    tools.push(of("2", "load_file", "Please read the disk file"));
+    tools.push(of("3", "open_file", "Read the file on disk, then the file"));
+    tools.extend((0..20).map(|n| of("4", &format!("other_{n}"), &format!("Weather, please {n}"))));
+    let toolbox = Arc::new(Toolbox::new(tools));
+    let prompt = |id: &str| match id {
+        "pick" => Some(Prompt::parse(id, include_str!("../../../prompts/pick.md")).unwrap()),
+        _ => Some(Prompt::parse(id, include_str!("../../../prompts/none.md")).unwrap()),
+    };
+    let shown = async |distract: &str, embedder: bool| {
+        let seen: Arc<Mutex<Vec<BTreeSet<String>>>> = Arc::default();
+        let sees = Arc::clone(&seen);
+        let model = Scripted::new(move |request| {
+            let Format::JsonSchema { schema, .. } = &request.format else { return None };
+            let names = schema["properties"]["tool"]["enum"].as_array()?;
+            sees.lock().unwrap().push(names.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+            Some(json!({"tool": "read_file"}).to_string())
+        });
+        let parts = Parts {
+            embedder: if embedder { Ok(RecordedEmbedder::new(Arc::new(Words), recorder())) } else { Err("not here".into()) },
+            models: Ok(Models::new(model.recorded(), HashMap::new())),
+            toolbox: Arc::clone(&toolbox),
+            programs: Err("none".into()),
+            held_out: Arc::default(),
+            prompt: &prompt,
+        };
+        let step = format!(
+            "[[step]]\nname = \"it\"\nkind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\", \"verifier-b\"]\n\
+             distractors = 2\ndrop_when = \"all-miss\"\n{distract}"
+        );
+        let chain = Chain::parse("test", &step, &parts).unwrap();
+        let bench = Bench { toolbox: Arc::clone(&toolbox), cx: context("4-filter"), chain };
+        let verdict = bench.judge(sample(&right, "Read it to me", "read_file", &json!({}))).await.1;
+        let seen = seen.lock().unwrap().clone();
+        (verdict.judgement, seen)
+    };
+    let names = |names: [&str; 3]| names.map(str::to_owned).into_iter().collect::<BTreeSet<String>>();
+    let (judgement, seen) = shown("distract = \"same-server\"", false).await;
+    assert!(judgement == Judgement::Keep && !seen.is_empty());
+    assert!(seen.iter().all(|seen| *seen == names(["read_file", "weather_now", "weather_then"])), "{seen:?}");
+    let (_, seen) = shown("distract = \"nearest\"", true).await;
+    assert!(seen.iter().all(|names| names.len() == 3) && seen.len() == 2, "{seen:?}");
+    assert!(
+        seen.iter().flatten().any(|name| name == "load_file") && seen.iter().flatten().any(|name| name == "open_file"),
+        "{seen:?}"
+    );
+    let (_, seen) = shown("", false).await;
+    assert_eq!(seen, shown("distract = \"random\"", false).await.1);
+    let (judgement, seen) = shown("distract = \"nearest\"", false).await;
+    assert_eq!((judgement, seen.len()), (Judgement::Unjudged, 0), "without an embedding model nothing is near");
+}
+
+#[tokio::test]
 async fn tool_invocation() {
     let right = tool("read", None);
     let step = "kind = \"tool-invocation\"\nprompt = \"pick\"\nverifiers = [\"verifier-a\", \"verifier-b\"]\ndistractors = 2\ndrop_when = \"all-miss\"";
@@ -200,16 +296,40 @@ async fn quality_score() {
     let tool = tool("read", None);
     let step = "kind = \"quality-score\"\nprompt = \"score\"\nmin = 6.0";
     let judge = async |says: Option<&str>| bench(step, says, false, vec![tool.clone()]).judge(good(&tool)).await.1;
-    assert_eq!(judge(Some("{\"issue\": \"none\", \"score\": 6}")).await.judgement, Judgement::Keep);
-    let bad = judge(Some("{\"issue\": \"vague\", \"score\": 5}")).await;
+    let says = |score: u32, issue: &str| {
+        let mut says = graded(score);
+        for (name, value) in [("fit", json!(10)), ("grounded", json!(9)), ("natural", json!(8)), ("issue", json!(issue))] {
+            says[name] = value;
+        }
+        says.to_string()
+    };
+    assert_eq!(judge(Some(&says(6, "none"))).await.judgement, Judgement::Keep);
+    let bad = judge(Some(&says(5, "vague"))).await;
     assert_eq!((bad.judgement, bad.reason.as_str(), bad.score), (Judgement::Drop, "vague", Some(5.0)));
-    for says in [Some("Score: 9"), Some("{\"issue\": \"none\", \"score\": 99}"), None] {
+    let seen: Vec<(String, f64)> = aspects(&bad).into_iter().collect();
+    let want = [("clear", 5.0), ("fit", 10.0), ("grounded", 9.0), ("natural", 8.0)].map(|(name, score)| (name.to_owned(), score));
+    assert_eq!(seen, want, "the verdict keeps what the judge says of each aspect");
+    let without = "{\"issue\": \"none\", \"score\": 9}";
+    for says in [Some("Score: 9"), Some(says(99, "none").as_str()), Some(without), None] {
         assert_eq!(judge(says).await.judgement, Judgement::Unjudged, "{says:?}");
     }
     let lenient = format!("{step}\nmin_by_model = {{ \"scripted\" = 3.0, \"other\" = 9.0 }}");
-    let judged =
-        bench(&lenient, Some("{\"issue\": \"vague\", \"score\": 3}"), false, vec![tool.clone()]).judge(good(&tool)).await.1;
+    let judged = bench(&lenient, Some(&says(3, "vague")), false, vec![tool.clone()]).judge(good(&tool)).await.1;
     assert_eq!((judged.judgement, judged.threshold), (Judgement::Keep, Some(3.0)), "the judge has a threshold of its own");
+}
+
+/// A prompt of the user's own that knows no aspects, as those of earlier releases.
+#[tokio::test]
+async fn quality_score_takes_prompts_without_aspects() {
+    let tool = tool("read", None);
+    let text = "+++\nrole = \"judge\"\ninputs = [\"card\", \"request\", \"arguments\"]\nformat = \"json\"\ntemperature = 0.0\ntop_p = 1.0\n\
+        max_tokens = 60\ntries = 1\nschema = '{\"type\": \"object\", \"properties\": {\"score\": {\"type\": \"integer\", \"maximum\": 10}}, \
+        \"required\": [\"score\"], \"additionalProperties\": false}'\n+++\n## user\n{{ card | fenced }}{{ request }}{{ arguments }}\n";
+    let model = Scripted::new(|_| Some("{\"score\": 7}".into()));
+    let bench = scoring_with(text, &model, vec![tool.clone()]);
+    let verdict = bench.judge(good(&tool)).await.1;
+    assert_eq!((verdict.judgement, verdict.score, verdict.reason.as_str()), (Judgement::Keep, Some(7.0), "no issue named"));
+    assert!(aspects(&verdict).is_empty() && !verdict.evidence.unwrap().contains("aspects"));
 }
 
 fn ran(sample: &Sample, messages: Vec<Message>, ended: Ended) -> Trajectory {
@@ -394,7 +514,7 @@ async fn other_kinds_are_judged_by_what_applies_to_them() {
             let model = Scripted::new(move |request| {
                 let Some(Message::User { content }) = request.messages.last() else { return None };
                 asked.lock().unwrap().push(content.clone());
-                Some("{\"issue\": \"none\", \"score\": 9}".into())
+                Some(graded(9).to_string())
             });
             scoring(&model, vec![read.clone(), write.clone()])
         };

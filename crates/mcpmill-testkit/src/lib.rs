@@ -6,6 +6,6 @@ mod records;
 mod servers;
 
 pub use edges::{Kept, Pages, Remembering, Scripted, context, recorder};
-pub use model::{ScriptedEndpoint, batch_line, reply_to};
+pub use model::{ScriptedEndpoint, batch_line, graded, reply_to};
 pub use records::{sample, server, tool};
 pub use servers::{Call, ScriptedServers, text};

@@ -184,7 +184,7 @@ fn answer(body: &Value) -> String {
         // Nothing of the list is what the request is about, unless it says so.
         Some("none") => json!({ "tool": pick(last, schema, usize::MAX) }).to_string(),
         Some("declines") => json!({ "why": "it says so", "declines": true }).to_string(),
-        Some("score") => json!({ "issue": "none", "score": if fits(last) { 9 } else { 2 } }).to_string(),
+        Some("score") => graded(if fits(last) { 9 } else { 2 }).to_string(),
         Some("response") => json!({ "why": "it answers", "ok": true }).to_string(),
         Some("turn") => json!({ "why": "it follows or not", "ok": follows(last) }).to_string(),
         Some("answer") => json!({ "answer": TOLD }).to_string(),
@@ -194,6 +194,14 @@ fn answer(body: &Value) -> String {
     }
 }
 
+/// A reply to the prompt `score` that says the same of all aspects.
+pub fn graded(score: u32) -> Value {
+    json!({
+        "wants": "it", "fit": score, "says": "it", "grounded": score, "missing": "nothing", "clear": score, "natural": score,
+        "issue": "none", "score": score,
+    })
+}
+
 /// What the stand-in says of an answer.
 const TOLD: &str = "That is what was found.";
 /// What it asks for next.
@@ -201,10 +209,11 @@ const GO_ON: &str = "Please go on with all of it.";
 
 /// A judge's rule that passes an exam: the request says all longer numbers of the arguments, and orders nobody about.
 fn fits(prompt: &str) -> bool {
-    let (before, arguments) = prompt.rsplit_once("Arguments: ").unwrap_or_default();
+    let (_, asked) = prompt.split_once("Arguments: ").unwrap_or_default();
+    let (arguments, request) = asked.split_once("\nRequest:\n").unwrap_or_default();
     let mut values = arguments.split(['"', ':', ',', '{', '}', '[', ']']).map(str::trim);
-    let stated = |value: &str| value.chars().filter(char::is_ascii_digit).count() < 3 || before.contains(value);
-    !before.contains("New order") && values.all(stated)
+    let stated = |value: &str| value.chars().filter(char::is_ascii_digit).count() < 3 || request.contains(value);
+    !request.contains("New order") && values.all(stated)
 }
 
 /// Another: a turn follows that has a number or a longer word with what stands before it, or is the stand-in's own.

@@ -353,7 +353,11 @@ fn read(path: &Path) -> Result<String, Failure> {
     read_most(path, LARGEST)
 }
 
-fn read_most(path: &Path, most: u64) -> Result<String, Failure> {
+/// The text of a file of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, is larger or is no text.
+pub fn read_most(path: &Path, most: u64) -> Result<String, Failure> {
     let fail = |why: String| Failure::usage(format!("failed to read `{}`: {why}", path.display()));
     let size = path.metadata().map_err(|e| fail(e.to_string()))?.len();
     if size > most {

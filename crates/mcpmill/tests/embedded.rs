@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::fs;
+
 use common::{Folder, ok, rows, stage};
 use mcpmill_core::{
     record::{Message, Outcome, OutcomeKind, Sample, Tool, Verdict},
@@ -12,9 +14,16 @@ use mcpmill_core::{
 };
 use mcpmill_store::artifact::Table;
 
+/// A chain that asks the model little: an exam of the judge of quality takes minutes in a build for tests.
+const CHAIN: &str = "on_failed_exam = \"unjudged\"\n[[step]]\nname = \"schema-valid\"\nkind = \"schema-valid\"\n\
+    [[step]]\nname = \"tool-invocation\"\nkind = \"tool-invocation\"\nprompt = \"pick\"\nnone_prompt = \"none\"\n\
+    verifiers = [\"verifier-a\"]\ndistractors = 2\ndrop_when = \"all-miss\"\n";
+
 #[test]
 fn a_run_without_any_endpoint_uses_the_model_inside_the_program() {
     let folder = Folder::with(&["calculator"]);
+    fs::create_dir(folder.path().join("filters")).unwrap();
+    folder.write("filters/function-call.toml", CHAIN);
     let output = ok(&mut folder.mcpmill(&[
         "run",
         "--to",

@@ -9,8 +9,8 @@ use std::{fs, process::Output, time::Duration};
 
 use common::{Folder, TWO_SERVERS, ok, rows, stage};
 use mcpmill_core::record::{ExportRow, Judgement, Sample, Verdict};
-use mcpmill_testkit::ScriptedEndpoint;
-use serde_json::{Value, json};
+use mcpmill_testkit::{ScriptedEndpoint, graded};
+use serde_json::Value;
 
 const JUDGE: &str = "[models.other]\nkind = \"endpoint\"\nbase_url = \"URL\"\nmodel = \"judge\"\ngive_up_after_s = 1\nretries = 0\n[roles]\njudge = \"other\"\n";
 
@@ -75,8 +75,7 @@ async fn what_a_judge_that_is_down_leaves_open_is_judged_later() {
 async fn a_judge_that_says_the_same_of_everything_is_found_out() {
     let model = ScriptedEndpoint::start(Duration::ZERO).await;
     for score in [0, 10] {
-        let says = json!({ "issue": "none", "score": score });
-        let judge = ScriptedEndpoint::saying(&says.to_string()).await;
+        let judge = ScriptedEndpoint::saying(&graded(score).to_string()).await;
         let folder = folder(&judge.base_url());
         fs::create_dir(folder.path().join("filters")).unwrap();
         let chain = include_str!("../../../filters/function-call.toml");

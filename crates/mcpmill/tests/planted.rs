@@ -31,7 +31,7 @@ async fn embedder() -> RecordedEmbedder {
         model: folder.join("model.onnx"),
         tokenizer: ["tokenizer.json", "config.json", "special_tokens_map.json", "tokenizer_config.json"].map(|f| folder.join(f)),
     };
-    RecordedEmbedder::new(Arc::new(FastEmbedder::load("minilm", &files, 1).unwrap()), recorder())
+    RecordedEmbedder::new(Arc::new(FastEmbedder::load("all-MiniLM-L6-v2-int8", &files, 1).unwrap()), recorder())
 }
 
 /// The embedding step of the shipped chain, alone.

@@ -1,8 +1,9 @@
 //! Embedding models.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use async_trait::async_trait;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::edge::{ExchangeKind, Recorder};
@@ -49,6 +50,8 @@ pub struct RecordedEmbedder {
 /// Stored components are integers of this scale: eight bits lose less than 0.004 of a cosine, and
 /// the same integers give the same scores on every processor.
 const SCALE: f32 = 127.0;
+/// Texts that are embedded and kept as one group.
+const GROUP: usize = 256;
 
 impl RecordedEmbedder {
     /// Records `model` with `recorder`.
@@ -66,16 +69,61 @@ impl RecordedEmbedder {
     /// # Errors
     /// As [`Embedder::embed`]; also when replaying and nothing is recorded.
     pub async fn embed(&self, text: &str) -> Result<Vec<f32>, EmbedError> {
-        let fail = |detail: String| EmbedError { model: self.model().to_owned(), detail };
-        let question = serde_json::json!({ "model": self.model(), "text": text });
-        let live = || async {
-            let vectors = self.model.embed(&[text.to_owned()]).await?;
-            let vector = vectors.first().ok_or_else(|| fail("no vector came back".into()))?;
-            Ok(quantise(vector).into())
-        };
-        let recorded = self.recorder.ask::<EmbedError, _, _>(ExchangeKind::Embed, &question, |_| true, live).await;
-        let reply = recorded.map_err(|e| fail(e.to_string()))?.reply;
-        serde_json::from_value(reply).map_err(|e| fail(format!("stored vector cannot be read: {e}")))
+        let live = || async { Ok(self.live(&[text.to_owned()]).await?.swap_remove(0)) };
+        self.recorded(text, live).await
+    }
+
+    /// Embeds and keeps those of `texts` that are not stored yet, many in one pass: [`RecordedEmbedder::embed`] then finds
+    /// them. Nothing is held in memory but one group of texts. When replaying there is nothing to do.
+    ///
+    /// # Errors
+    /// As [`Embedder::embed`].
+    pub async fn embed_ahead<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Result<(), EmbedError> {
+        let mut missing: Vec<&str> = Vec::new();
+        let distinct: HashSet<&str> = texts.into_iter().collect();
+        for text in distinct {
+            let lacks = self.recorder.lacks(ExchangeKind::Embed, &self.question(text), |_| true);
+            if lacks.map_err(|e| self.fail(e.to_string()))? {
+                missing.push(text);
+            }
+        }
+        // Texts of about one length waste nothing on filling up.
+        missing.sort_unstable_by_key(|text| (text.len(), *text));
+        for group in missing.chunks(GROUP) {
+            let owned: Vec<String> = group.iter().map(|text| (*text).to_owned()).collect();
+            let vectors = self.live(&owned).await?;
+            let keep = group.iter().zip(vectors).map(|(text, vector)| self.recorded(text, || async { Ok(vector) }));
+            futures::future::try_join_all(keep).await?;
+        }
+        Ok(())
+    }
+
+    fn fail(&self, detail: String) -> EmbedError {
+        EmbedError { model: self.model().to_owned(), detail }
+    }
+
+    /// What names a text in the store.
+    fn question(&self, text: &str) -> Value {
+        json!({ "model": self.model(), "text": text })
+    }
+
+    /// The vectors of texts as they are stored, of the model itself.
+    async fn live(&self, texts: &[String]) -> Result<Vec<Value>, EmbedError> {
+        let vectors = self.model.embed(texts).await?;
+        if vectors.len() != texts.len() {
+            return Err(self.fail(format!("{} vectors came back for {} texts", vectors.len(), texts.len())));
+        }
+        Ok(vectors.iter().map(|vector| quantise(vector).into()).collect())
+    }
+
+    /// The vector of a text, stored or that of `live`.
+    async fn recorded<Fut>(&self, text: &str, live: impl FnOnce() -> Fut) -> Result<Vec<f32>, EmbedError>
+    where
+        Fut: Future<Output = Result<Value, EmbedError>>,
+    {
+        let recorded = self.recorder.ask(ExchangeKind::Embed, &self.question(text), |_| true, live).await;
+        let reply = recorded.map_err(|e| self.fail(e.to_string()))?.reply;
+        serde_json::from_value(reply).map_err(|e| self.fail(format!("stored vector cannot be read: {e}")))
     }
 }
 
@@ -89,7 +137,60 @@ fn quantise(vector: &[f32]) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+    use crate::edge::{Mode, exchange::tests::Memory};
+
+    /// Notes how many texts each pass had; a vector tells how long its text is.
+    #[derive(Default)]
+    struct Lengths {
+        passes: Mutex<Vec<usize>>,
+        short_of: usize,
+    }
+
+    #[async_trait]
+    impl Embedder for Lengths {
+        fn model(&self) -> &str {
+            "lengths"
+        }
+
+        async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+            self.passes.lock().unwrap().push(texts.len());
+            Ok(texts.iter().skip(self.short_of).map(|text| vec![1.0, text.len() as f32 / 1000.0]).collect())
+        }
+    }
+
+    fn recorded(model: &Arc<Lengths>, store: &Arc<Memory>, mode: Mode) -> RecordedEmbedder {
+        let (model, store) = (Arc::<Lengths>::clone(model), Arc::<Memory>::clone(store));
+        RecordedEmbedder::new(model, Arc::new(Recorder::new(store, mode)))
+    }
+
+    #[tokio::test]
+    async fn texts_are_embedded_ahead_once_and_many_at_a_time() {
+        let (model, store) = (Arc::new(Lengths::default()), Arc::new(Memory::default()));
+        let embedder = recorded(&model, &store, Mode::Reuse);
+        embedder.embed("x").await.unwrap();
+        let texts: Vec<String> = (0..600).map(|n| "x".repeat(n % 300 + 1)).collect();
+        embedder.embed_ahead(texts.iter().map(String::as_str)).await.unwrap();
+        assert_eq!(*model.passes.lock().unwrap(), [1, GROUP, 299 - GROUP], "each text once, and none that is known");
+        for text in ["x".repeat(300), "x".repeat(17), "x".into()] {
+            let vector = embedder.embed(&text).await.unwrap();
+            assert_eq!(vector, [127.0, (text.len() as f32 * 0.127).round()], "every text has its own vector");
+        }
+        embedder.embed_ahead(texts.iter().map(String::as_str)).await.unwrap();
+        assert_eq!(model.passes.lock().unwrap().len(), 3, "nobody is asked again");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_embedded_ahead_in_a_replay_nor_kept_where_vectors_are_missing() {
+        let (model, store) = (Arc::new(Lengths { short_of: 1, ..Lengths::default() }), Arc::new(Memory::default()));
+        recorded(&model, &store, Mode::Replay).embed_ahead(["a", "b"]).await.unwrap();
+        assert!(model.passes.lock().unwrap().is_empty());
+        let odd = recorded(&model, &store, Mode::Reuse);
+        assert!(odd.embed_ahead(["a", "b"]).await.unwrap_err().to_string().contains("1 vectors came back for 2 texts"));
+        assert!(odd.embed("a").await.is_err(), "no vector is given to another text");
+    }
 
     #[test]
     fn quantised_vectors_keep_their_angle() {

@@ -276,6 +276,18 @@ impl Recorder {
         Ok(stored.map(|stored| stored.exchange.reply))
     }
 
+    /// Whether [`Recorder::ask`] would ask somebody for the reply to `request`, as far as is known before.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub fn lacks(&self, kind: ExchangeKind, request: &Value, settled: fn(&Value) -> bool) -> Result<bool, StoreError> {
+        if self.mode == Mode::Replay {
+            return Ok(false);
+        }
+        let stored = self.store.get(&Exchange::key(kind, request))?;
+        Ok(!stored.is_some_and(|stored| self.serves(kind, &stored, settled)))
+    }
+
     /// Calls of the run that had to be made again because a kill came between sending and answer.
     ///
     /// # Errors

@@ -11,13 +11,14 @@ use mcpmill_core::{
 };
 use serde::Deserialize;
 use thiserror::Error;
+use tokio::sync::OnceCell;
 
 use super::{
     Filter, Plant, Taken,
     command::{Command, Programs, Queue},
     decontaminated::{Decontaminated, HeldOut},
     duplicates::Duplicates,
-    embedding_similarity::EmbeddingSimilarity,
+    embedding_similarity::{Bounds, ByModel, EmbeddingSimilarity},
     grounded::Grounded,
     injection::Injection,
     language::Language,
@@ -34,7 +35,7 @@ use crate::{
     models::{Models, Role},
     prompt::Prompt,
 };
-use mcpmill_core::toolbox::Toolbox;
+use mcpmill_core::toolbox::{Distract, Toolbox};
 
 /// A chain, ready to judge.
 pub struct Chain {
@@ -175,8 +176,12 @@ enum Step {
     },
     EmbeddingSimilarity {
         name: String,
-        max: f64,
-        min: f64,
+        /// For any model that is not named.
+        max: Option<f64>,
+        min: Option<f64>,
+        /// Thresholds by embedding model; one that has none judges nothing.
+        #[serde(default)]
+        by_model: BTreeMap<String, Bounds>,
     },
     ToolInvocation {
         name: String,
@@ -186,6 +191,9 @@ enum Step {
         none_prompt: String,
         verifiers: Vec<Role>,
         distractors: usize,
+        /// Which tools these are.
+        #[serde(default)]
+        distract: Distract,
         drop_when: DropWhen,
     },
     QualityScore {
@@ -320,6 +328,11 @@ impl Chain {
         names.filter_map(|table| table.get("name")?.as_str().map(str::to_owned)).collect()
     }
 
+    /// The share of rows that all its steps judge, see [`is_audited`](super::is_audited).
+    pub fn audit_of(text: &str) -> f64 {
+        toml::from_str::<File>(text).map_or_else(|_| audit(), |file| file.audit)
+    }
+
     /// How many questions the row of a chain may ask one after the other: the most rounds of batches it can need. The
     /// steps do not wait for each other. `tries` are those of a prompt.
     pub fn most_rounds(text: &str, tries: impl Fn(&str) -> u32) -> u32 {
@@ -345,7 +358,8 @@ impl Step {
             }
             Self::EmbeddingSimilarity { .. } => needs.embedder = true,
             Self::Command { .. } => needs.programs = true,
-            Self::ToolInvocation { prompt, none_prompt, verifiers, .. } => {
+            Self::ToolInvocation { prompt, none_prompt, verifiers, distract, .. } => {
+                needs.embedder |= distract.embeds();
                 needs.prompts.extend([prompt.clone(), none_prompt.clone()]);
                 needs.roles.extend(verifiers);
             }
@@ -362,6 +376,10 @@ impl Step {
         if matches!(self, Self::Decontaminated { .. }) {
             // Without vectors it still compares words, and says so.
             return None;
+        }
+        if let (Self::EmbeddingSimilarity { max, min, by_model, .. }, Ok(embedder)) = (self, &parts.embedder) {
+            let bounds = ByModel::new(*max, *min, by_model.clone()).ok()?;
+            return bounds.of(embedder.model()).err().map(|why| why.to_string());
         }
         let mut needs = Needs::default();
         self.needs(&mut needs);
@@ -389,12 +407,13 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
             similarity,
             held_out: Arc::clone(&parts.held_out),
             embedder: parts.embedder.clone(),
-            vectors: tokio::sync::OnceCell::new(),
+            vectors: OnceCell::new(),
         }),
-        Step::EmbeddingSimilarity { name, max, min } => {
-            Box::new(EmbeddingSimilarity { name, max, min, embedder: parts.embedder.clone() })
+        Step::EmbeddingSimilarity { name, max, min, by_model } => {
+            let bounds = ByModel::new(max, min, by_model)?;
+            Box::new(EmbeddingSimilarity { name, bounds, embedder: parts.embedder.clone() })
         }
-        Step::ToolInvocation { name, prompt: id, none_prompt, verifiers, distractors, drop_when } => {
+        Step::ToolInvocation { name, prompt: id, none_prompt, verifiers, distractors, distract, drop_when } => {
             if verifiers.is_empty() || distractors == 0 {
                 return Err("want at least one verifier and one distractor".into());
             }
@@ -408,6 +427,9 @@ fn build(step: Step, parts: &Parts<'_>) -> Result<Box<dyn Filter>, String> {
                 drop_when,
                 models: parts.models.clone(),
                 toolbox,
+                distract,
+                embedder: parts.embedder.clone(),
+                drawn: OnceCell::new(),
             })
         }
         Step::QualityScore { name, prompt: id, min, min_by_model } => {

@@ -21,7 +21,7 @@ use mcpmill_core::{
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::{Bench, Case, Filter, Plant};
+use super::{Bench, Case, Filter, Plant, of_model};
 use crate::{ask::Meter, generate::values::is_unspaced};
 
 /// Words of a run, and of the long one.
@@ -207,6 +207,19 @@ impl Filter for Decontaminated {
         self.held_out.examples().map(|texts| vec![Plant::Request(texts)]).unwrap_or_default()
     }
 
+    fn sees_all(&self) -> bool {
+        true
+    }
+
+    /// Many texts at once are embedded in a fraction of the time; what goes wrong here is told at the row.
+    async fn prepare(&self, rows: &[&Case<'_>]) {
+        let Ok(embedder) = &self.embedder else { return };
+        if !self.held_out.is_empty() && of_model(&self.similarity, embedder.model()).is_some() {
+            let requests: Vec<&str> = rows.iter().flat_map(|case| case.requests()).collect();
+            embedder.embed_ahead(requests).await.ok();
+        }
+    }
+
     async fn judge(&self, case: &Case<'_>, meter: &mut Meter) -> Verdict {
         let bench = Bench { subject: case.subject, filter: &self.name };
         if self.held_out.is_empty() {
@@ -227,7 +240,7 @@ impl Filter for Decontaminated {
             Ok(embedder) => embedder,
             Err(why) => return told(bench.keep(format!("ok: by words only, no embedding model: {why}"))),
         };
-        let Some(max) = self.threshold(embedder.model()) else {
+        let Some(max) = of_model(&self.similarity, embedder.model()).copied() else {
             return told(bench.keep(format!("ok: by words only, no threshold for `{}`", embedder.model())));
         };
         match self.closest(embedder, &requests).await {
@@ -254,12 +267,6 @@ impl Filter for Decontaminated {
 }
 
 impl Decontaminated {
-    /// The cosine for a model, by its name with or without the hash of its files (`name@hash`).
-    fn threshold(&self, model: &str) -> Option<f64> {
-        let name = model.split('@').next().unwrap_or_default();
-        self.similarity.get(model).or_else(|| self.similarity.get(name)).copied()
-    }
-
     /// The text whose meaning is closest to one of the requests.
     async fn closest(&self, embedder: &RecordedEmbedder, requests: &[&str]) -> Result<(f64, &str), EmbedError> {
         let vectors = self.vectors.get_or_try_init(|| self.embed_all(embedder)).await?;
@@ -277,8 +284,10 @@ impl Decontaminated {
     }
 
     async fn embed_all(&self, embedder: &RecordedEmbedder) -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
+        let short = || self.held_out.texts.iter().enumerate().filter(|(_, text)| text.words < IS_LONG);
+        embedder.embed_ahead(short().map(|(_, text)| text.text.as_str())).await?;
         let mut all = Vec::new();
-        for (at, text) in self.held_out.texts.iter().enumerate().filter(|(_, text)| text.words < IS_LONG) {
+        for (at, text) in short() {
             all.push((at, embedder.embed(&text.text).await?));
         }
         Ok(all)

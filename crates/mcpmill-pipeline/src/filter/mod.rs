@@ -1,6 +1,7 @@
 //! Filter: which rows survive. A chain of steps judges and never acts; every row gets a verdict
 //! from every step it met, and dropped rows are kept with their reasons.
 
+mod calibrate;
 mod chain;
 mod command;
 mod decontaminated;
@@ -20,14 +21,20 @@ mod tool_invocation;
 mod tool_named;
 mod turns;
 
+pub use calibrate::{Calibration, Label, Marks, Pair, Pairs, Spread, Told};
 pub use chain::{Chain, ChainError, Needs, Parts};
 pub use command::Programs;
 pub use decontaminated::HeldOut;
+pub use embedding_similarity::{Bounds, Similarity};
 pub use exam::{ExamRows, Plant, Taken, examine};
+pub use quality_score::aspects;
 pub use response_valid::RESPONSE_VALID;
 pub(crate) use response_valid::failing;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use mcpmill_core::{
@@ -93,6 +100,12 @@ pub trait Filter: Send + Sync {
     }
 }
 
+/// What belongs to a model, by its name with or without the hash of its files (`name@hash`).
+fn of_model<'a, T>(by_model: &'a BTreeMap<String, T>, model: &str) -> Option<&'a T> {
+    let name = model.split('@').next().unwrap_or_default();
+    by_model.get(model).or_else(|| by_model.get(name))
+}
+
 /// A verdict in the making: which row, which filter.
 struct Bench<'a> {
     subject: &'a str,
@@ -142,7 +155,7 @@ pub async fn filter_samples(
         let tools: Vec<_> = samples.iter().map(|sample| labelled(sample, toolbox)).collect();
         let known = samples.iter().zip(&tools);
         let cases = known.filter_map(|(sample, tools)| case(sample.id.as_str(), sample, tools, None)).collect();
-        prepare(chain, cases).await;
+        cx.cancel.run_until_cancelled(prepare(chain, cases)).await;
     }
     drive(samples, pace, cx, out, |sample| async move {
         let tools = labelled(&sample, toolbox);
@@ -180,7 +193,7 @@ pub async fn filter_trajectories(
         let tools: Vec<_> = known.iter().map(|(_, sample)| labelled(sample, toolbox)).collect();
         let known = known.iter().zip(&tools);
         let cases = known.filter_map(|((run, sample), tools)| case(run.id.as_str(), sample, tools, Some(run))).collect();
-        prepare(chain, cases).await;
+        cx.cancel.run_until_cancelled(prepare(chain, cases)).await;
     }
     drive(trajectories, pace, cx, out, |mut trajectory| async move {
         let id = trajectory.id.to_string();
@@ -275,9 +288,10 @@ async fn judge(chain: &Chain, case: &Case<'_>) -> Judged {
     for step in &chain.steps {
         let mut meter = Meter::default();
         let verdict = chain.verdict(step, case, &mut meter).await;
-        // What nobody needs keeps no row waiting.
-        let unneeded = dropped && meter.unreachable.is_some();
-        judged.meter.add(meter, dropped);
+        // What nobody needs keeps no row waiting, unless its answer comes with the others of a batch.
+        let comes = meter.waits == Some(Wait::Batch);
+        let unneeded = dropped && meter.unreachable.is_some() && !comes;
+        judged.meter.add(meter, dropped && !comes);
         if unneeded {
             continue;
         }
@@ -350,6 +364,7 @@ fn done<T: Row>(row: T, Judged { verdicts, meter, .. }: Judged) -> Done<T> {
     let undecided: Vec<&str> =
         verdicts.iter().filter(|v| v.judgement == Judgement::Unjudged).map(|v| v.filter.as_str()).collect();
     let outcome = match (dropped, meter.waits.filter(|wait| *wait != Wait::Model)) {
+        (_, Some(wait @ Wait::Batch)) => Outcome::waiting(id, wait, meter.unreachable.clone().unwrap_or_default()),
         (Some(verdict), _) => Outcome { cause: Some(verdict.reason.clone()), ..Outcome::dropped(id, verdict.filter.clone()) },
         (None, Some(wait)) => Outcome::waiting(id, wait, meter.unreachable.clone().unwrap_or_default()),
         (None, None) if undecided.is_empty() => Outcome::kept(id),

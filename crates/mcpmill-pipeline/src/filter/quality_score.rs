@@ -1,12 +1,12 @@
-//! `quality-score`: a judge grades the sample from 0 to 10.
+//! `quality-score`: a judge grades the sample from 0 to 10, aspect by aspect where the prompt's schema has aspects.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use mcpmill_core::record::{FunctionCall, Tool, Verdict};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Bench, Case, Filter, Plant};
+use super::{Bench, Case, Filter, Plant, of_model};
 use crate::{
     ask::{Meter, Question, ask},
     card::{card_of, property_names},
@@ -26,8 +26,7 @@ pub(super) struct QualityScore {
 impl QualityScore {
     /// 6 of one judge is not 6 of another.
     fn min_for(&self, judge: &str) -> f64 {
-        let name = judge.split('@').next().unwrap_or(judge);
-        self.min_by_model.get(name).copied().unwrap_or(self.min)
+        of_model(&self.min_by_model, judge).copied().unwrap_or(self.min)
     }
 }
 
@@ -58,23 +57,47 @@ impl Filter for QualityScore {
             schema: None,
             row: case.subject,
         };
-        let graded = ask(models.role(Role::Judge), &question, meter, |reply| {
-            let value: Value = serde_json::from_str(reply).map_err(|e| e.to_string())?;
-            let score = value["score"].as_f64().ok_or("the reply has no score")?;
-            Ok((score, value["issue"].as_str().unwrap_or_default().to_owned()))
-        })
-        .await;
-        match graded {
+        match ask(models.role(Role::Judge), &question, meter, Grade::read).await {
             Err(failure) => bench.unjudged(format!("{}: {}", failure.reason, failure.cause)),
-            Ok((score, issue)) => {
-                let issue = if issue.trim().is_empty() { "no issue named".to_owned() } else { issue };
-                let min = self.min_for(models.role(Role::Judge).model());
+            Ok(Grade { score, aspects, issue }) => {
+                let judge = models.role(Role::Judge).model();
+                let min = self.min_for(judge);
                 let verdict = if score >= min { bench.keep(issue) } else { bench.drop(issue) };
-                let evidence = json!({ "judge": models.role(Role::Judge).model() }).to_string();
-                Verdict { score: Some(score), threshold: Some(min), evidence: Some(evidence), ..verdict }
+                let mut evidence = json!({ "judge": judge });
+                if !aspects.is_empty() {
+                    evidence["aspects"] = aspects.into();
+                }
+                Verdict { score: Some(score), threshold: Some(min), evidence: Some(evidence.to_string()), ..verdict }
             }
         }
     }
+}
+
+/// What a judge says of a row.
+struct Grade {
+    score: f64,
+    /// Scores of aspects, in the order that the judge gave them; none where the prompt's schema knows none.
+    aspects: Map<String, Value>,
+    issue: String,
+}
+
+impl Grade {
+    /// Every number beside the score is an aspect, so that a prompt of the user's own may have others, or none.
+    fn read(reply: &str) -> Result<Self, String> {
+        let mut members: Map<String, Value> = serde_json::from_str(reply).map_err(|e| e.to_string())?;
+        let score = members.shift_remove("score").and_then(|score| score.as_f64()).ok_or("the reply has no score")?;
+        let issue = members.shift_remove("issue").unwrap_or_default();
+        let issue = issue.as_str().map(str::trim).filter(|issue| !issue.is_empty()).unwrap_or("no issue named").to_owned();
+        members.retain(|_, value| value.is_number());
+        Ok(Self { score, aspects: members, issue })
+    }
+}
+
+/// The scores by aspect that a verdict of `quality-score` keeps, by name; none for any other verdict.
+pub fn aspects(verdict: &Verdict) -> BTreeMap<String, f64> {
+    let evidence = verdict.evidence.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default();
+    let members = evidence["aspects"].as_object().into_iter().flatten();
+    members.filter_map(|(name, score)| Some((name.clone(), score.as_f64()?))).collect()
 }
 
 /// The cards of the called tools, each once, and the arguments of the calls as a judge sees them.

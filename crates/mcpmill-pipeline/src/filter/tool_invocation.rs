@@ -6,10 +6,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use mcpmill_core::{
     canonical::sha256_hex,
+    edge::RecordedEmbedder,
     naming::alias,
     record::{SampleKind, Verdict},
+    toolbox::{Distract, Distractors, Toolbox},
 };
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::{Bench, Case, Filter, Plant, chain::DropWhen};
 use crate::{
@@ -18,7 +21,6 @@ use crate::{
     pick::{pick, pick_or_none},
     prompt::Prompt,
 };
-use mcpmill_core::toolbox::Toolbox;
 
 pub(super) struct ToolInvocation {
     pub(super) name: String,
@@ -30,6 +32,11 @@ pub(super) struct ToolInvocation {
     pub(super) drop_when: DropWhen,
     pub(super) models: Result<Models, String>,
     pub(super) toolbox: Arc<Toolbox>,
+    /// Which tools stand beside the labelled one.
+    pub(super) distract: Distract,
+    pub(super) embedder: Result<RecordedEmbedder, String>,
+    /// Made at the first row.
+    pub(super) drawn: OnceCell<Distractors>,
 }
 
 #[async_trait]
@@ -51,9 +58,18 @@ impl Filter for ToolInvocation {
         let none_fits = case.sample.kind == SampleKind::NoTool;
         let right = (!none_fits).then(|| alias(&case.tool.name));
         let mut choices = Vec::new();
-        for &role in &self.verifiers {
-            let chosen =
-                if none_fits { self.none(case, role, models, meter).await } else { self.choose(case, role, models, meter).await };
+        let drawn = match self.drawn(none_fits).await {
+            Ok(drawn) => drawn,
+            Err(why) => {
+                meter.unreachable.get_or_insert_with(|| why.clone());
+                return bench.unjudged(why);
+            }
+        };
+        for (turn, &role) in self.verifiers.iter().enumerate() {
+            let chosen = match drawn {
+                Some(drawn) => self.choose(case, drawn, (turn, role), models, meter).await,
+                None => self.none(case, role, models, meter).await,
+            };
             match chosen {
                 Ok(choice) => choices.push((role, choice)),
                 Err(failure) => return bench.unjudged(format!("{role}: {}: {}", failure.reason, failure.cause)),
@@ -72,17 +88,28 @@ impl Filter for ToolInvocation {
 }
 
 impl ToolInvocation {
+    /// What distractors are drawn from; where no tool is to fit there are none.
+    async fn drawn(&self, none_fits: bool) -> Result<Option<&Distractors>, String> {
+        if none_fits {
+            return Ok(None);
+        }
+        let make = || Distractors::new(self.distract, &self.toolbox, &self.embedder);
+        self.drawn.get_or_try_init(make).await.map(Some)
+    }
+
     /// Each verifier sees other distractors in another order, so that one model in two roles still
     /// gives two opinions.
     async fn choose(
         &self,
         case: &Case<'_>,
-        role: Role,
+        drawn: &Distractors,
+        (turn, role): (usize, Role),
         models: &Models,
         meter: &mut Meter,
     ) -> Result<Option<String>, AskFailure> {
         let key = format!("{}\n{role}", case.sample.id);
-        let candidates = self.toolbox.candidates(&[case.tool], self.distractors + 1, &key, |_| true);
+        let turns = (turn, self.verifiers.len());
+        let candidates = drawn.candidates(&self.toolbox, &[case.tool], self.distractors + 1, &key, turns);
         let request = &case.sample.instruction;
         pick(models.role(role), &self.prompt, request, &candidates, &key, meter).await.map(Some)
     }

@@ -16,7 +16,7 @@ use mcpmill_core::{
     id::ServerId,
     naming::alias,
     record::{ExportRow, Message, Prediction, SampleKind, Tool, ToolDraft},
-    toolbox::Toolbox,
+    toolbox::{Distract, Distractors, Toolbox},
 };
 use mcpmill_eval::select::{Choice, Chooser, Item, Picker, Scores, SelectionTask, score, select, tasks, tasks_hash};
 use mcpmill_pipeline::{Meter, models::Role, pick, prompt::Prompt, twins::twins};
@@ -46,8 +46,7 @@ struct Suite {
     #[serde(rename = "suite")]
     _suite: SuiteName,
     candidates: usize,
-    #[serde(rename = "distractors")]
-    _distractors: Distractors,
+    distractors: Distract,
     splits: Vec<String>,
 }
 
@@ -55,12 +54,6 @@ struct Suite {
 #[serde(rename_all = "kebab-case")]
 enum SuiteName {
     Select,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Distractors {
-    Random,
 }
 
 /// Reads a suite.
@@ -90,7 +83,7 @@ pub async fn eval_select(line: &Line, suites: &[String], tools: Option<&Path>, f
     let mut rows = Vec::new();
     for id in suites {
         let suite = suite(line, id)?;
-        let tasks = prepare(line, id, &suite, tools)?;
+        let tasks = prepare(line, id, &suite, tools).await?;
         let solver = model_of(&line.config, Role::Solver)?;
         let embedder = line.embedder().await?;
         rows.push(measure(line, id, "embedding", &Chooser::Embedding(embedder), tasks.clone()).await?);
@@ -114,7 +107,7 @@ pub async fn eval_select(line: &Line, suites: &[String], tools: Option<&Path>, f
 }
 
 /// The held-out rows of the export as tasks.
-fn prepare(line: &Line, id: &str, suite: &Suite, extra: Option<&Path>) -> Result<Vec<SelectionTask>, Failure> {
+async fn prepare(line: &Line, id: &str, suite: &Suite, extra: Option<&Path>) -> Result<Vec<SelectionTask>, Failure> {
     let name = line.config.export.datasets.first().ok_or_else(|| Failure::usage("`export.datasets` is empty"))?;
     let path = line.run.path().join(Stage::Export.folder()).join(name).join("rows.parquet");
     let rows: Vec<ExportRow> = read_all(&path).map_err(|e| {
@@ -131,7 +124,10 @@ fn prepare(line: &Line, id: &str, suite: &Suite, extra: Option<&Path>) -> Result
     fill_up(line, id, &mut all, suite.candidates, extra)?;
     // Over all tools, those of the file too: a copy of the right answer is no wrong one.
     let copies = twins(&all, |_| true);
-    let (tasks, left_out) = tasks(items, &Toolbox::new(all).with_twins(&copies), suite.candidates);
+    let toolbox = Toolbox::new(all).with_twins(&copies);
+    let embedder = line.embedder().await.map_err(|failure| failure.to_string());
+    let distractors = Distractors::new(suite.distractors, &toolbox, &embedder).await.map_err(Failure::environment)?;
+    let (tasks, left_out) = tasks(items, &toolbox, suite.candidates, &distractors);
     if left_out > 0 {
         line.events.note(format!("{id}: {left_out} rows are left out, their tool is not among the harvested ones"));
     }
@@ -320,8 +316,7 @@ mod tests {
     #[test]
     fn a_suite_with_a_mistake_is_refused() {
         assert_eq!(fault("suite = \"select\"\ncandidates = 10\ndistractors = \"random\"\nsplits = []\n"), None);
-        assert!(
-            fault("suite = \"select\"\ncandidates = 10\ndistractors = \"nearest\"\nsplits = []\n").unwrap().contains("nearest")
-        );
+        assert_eq!(fault("suite = \"select\"\ncandidates = 10\ndistractors = \"same-server\"\nsplits = []\n"), None);
+        assert!(fault("suite = \"select\"\ncandidates = 10\ndistractors = \"hard\"\nsplits = []\n").unwrap().contains("hard"));
     }
 }
