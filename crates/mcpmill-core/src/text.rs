@@ -21,7 +21,7 @@ pub fn shown(text: &str, most: usize) -> String {
 
 /// Control characters but for the line feed, and what reorders or hides text: bidirectional marks,
 /// zero-width characters, tag characters.
-fn is_unsafe(c: char) -> bool {
+pub fn is_unsafe(c: char) -> bool {
     (c.is_control() && c != '\n')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }

@@ -20,6 +20,7 @@ pub fn server(name: &str, launch: Launch) -> ServerRecord {
         sources: Vec::new(),
         world: Vec::new(),
         flags: Vec::new(),
+        categories: Vec::new(),
         listed_tools: None,
     }
 }

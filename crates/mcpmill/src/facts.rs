@@ -14,6 +14,7 @@ use mcpmill_pipeline::{
 use mcpmill_store::{
     artifact::Table,
     parquet_file::{FileError, Rows},
+    run_dir::stage_info,
 };
 
 use crate::{
@@ -42,17 +43,19 @@ impl TokenCounter for Counter {
     }
 }
 
-/// What the stages of `run` did up to the export in `export`, a folder below it.
+/// What the stages of `run` did up to the export in `export`, a folder below it; `chains` are those of its filters.
 ///
 /// # Errors
 /// An artifact cannot be read, or a declaration of the filters.
-pub fn of_run(run: &Path, export: &str, declarations: &Declarations) -> Result<RunFacts, Failure> {
+pub fn of_run(run: &Path, export: &str, chains: [&str; 2], declarations: &Declarations) -> Result<RunFacts, Failure> {
     let mut facts = RunFacts::default();
     let before = Stage::ALL.into_iter().filter(|stage| *stage != Stage::Export).map(|stage| stage.folder().to_owned());
     for folder in before.chain([export.to_owned()]).filter(|folder| run.join(folder).is_dir()) {
         facts.stages.push(yielded(run, &folder)?);
     }
     for stage in [Stage::FilterSamples, Stage::FilterTrajectories] {
+        let info = stage_info(&run.join(stage.folder())).map_err(|e| Failure::from_error(Exit::Unexpected, &e))?;
+        facts.exams.extend(info.and_then(|info| info.exams).unwrap_or_default());
         each(&run.join(stage.folder()), |verdict: Verdict| {
             let judgement = format!("{:?}", verdict.judgement).to_lowercase();
             *facts.judged.entry(verdict.filter).or_default().entry(judgement).or_default() += 1;
@@ -62,7 +65,7 @@ pub fn of_run(run: &Path, export: &str, declarations: &Declarations) -> Result<R
         let prompt = declarations.prompt(&id)?;
         facts.prompts.insert(prompt.hash, id);
     }
-    for chain in ["function-call", "trajectory"] {
+    for chain in chains {
         for id in Chain::needs(declarations.chain(chain)?).prompts {
             facts.judging.insert(declarations.prompt(&id)?.hash);
         }
@@ -90,14 +93,16 @@ fn yielded(run: &Path, folder: &str) -> Result<StageYield, Failure> {
 pub fn of_servers<'a>(servers: impl Iterator<Item = &'a ServerRecord>, is_open: impl Fn(&ServerRecord) -> bool) -> ServerFacts {
     let mut open = BTreeSet::new();
     let mut marketplaces: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut categories: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for server in servers {
         if is_open(server) {
             open.insert(server.name.clone());
         }
         let listed = server.sources.iter().map(|source| source.marketplace.clone());
         marketplaces.entry(server.name.clone()).or_default().extend(listed);
+        categories.entry(server.name.clone()).or_default().extend(server.categories.iter().cloned());
     }
-    ServerFacts { open, marketplaces }
+    ServerFacts { open, marketplaces, categories }
 }
 
 /// Every row of a table in a stage's folder.

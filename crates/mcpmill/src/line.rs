@@ -58,15 +58,18 @@ use crate::{
     error::{Exit, Failure},
     facts, profiles,
     publish::{self, Publication},
-    speed,
+    report, speed,
     stage::Stage,
 };
 
 /// Raised when a stage's rows would come out otherwise for the same input: part of its fingerprint.
-const STAGE_VERSION: u32 = 6;
+const STAGE_VERSION: u32 = 7;
 
 /// The exchange store of a run: the SQLite file, or in replay a file that `cache export` wrote.
-fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {
+///
+/// # Errors
+/// It cannot be opened, or is a file while not replaying.
+pub fn exchanges(config: &Config, run: &str) -> Result<Arc<dyn Exchanges>, Failure> {
     let path = &config.exchange_store;
     let fail = |e: ExchangesError| Failure::from_error(Exit::Unexpected, &e).maybe_hint(e.hint());
     if path.extension().is_none_or(|ending| ending != "zst") {
@@ -99,6 +102,8 @@ pub struct Line {
     pub record: Option<PathBuf>,
     /// `filter --rejudge`: rows that a filter could not judge are judged again.
     pub rejudge: bool,
+    /// Rows that the report shows of every filter.
+    pub rows_shown: u16,
     store: Arc<dyn Exchanges>,
     recorder: Arc<Recorder>,
     embedder: OnceCell<RecordedEmbedder>,
@@ -132,6 +137,7 @@ impl Line {
             limit,
             record: None,
             rejudge: false,
+            rows_shown: report::ROWS,
             store,
             recorder,
             embedder: OnceCell::new(),
@@ -379,7 +385,10 @@ impl Line {
             export: &info.fingerprint[..12],
             toolbox: sources.toolbox,
             servers,
-            run: RunFacts { judges: self.judges()?, ..facts::of_run(self.run.path(), &folder, &self.declarations)? },
+            run: RunFacts {
+                judges: self.judges()?,
+                ..facts::of_run(self.run.path(), &folder, self.chains(), &self.declarations)?
+            },
         };
         let folder = self.run.path().join(folder);
         publish::publish(&folder, publication)?;
@@ -388,10 +397,20 @@ impl Line {
         Ok(info)
     }
 
+    /// The models of all roles, and the one that embeds.
+    ///
+    /// # Errors
+    /// A role's model is wrongly declared.
+    pub fn models_by_role(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let mut models = self.model_names(&Role::ALL)?;
+        models.insert("embedding".into(), embedder_name(&self.config)?);
+        Ok(models)
+    }
+
     /// The models that the filters ask, by role, and the one that embeds.
     fn judges(&self) -> Result<BTreeMap<String, String>, Failure> {
         let mut judges = BTreeMap::new();
-        for chain in ["function-call", "trajectory"] {
+        for chain in self.chains() {
             let needs = Chain::needs(self.declarations.chain(chain)?);
             judges.extend(self.model_names(&needs.roles)?);
             if needs.embedder {
@@ -495,6 +514,11 @@ impl Line {
             "stage": stage.folder(), "version": STAGE_VERSION, "settings": knobs, "declarations": self.declarations.hash(files), "inputs": hashes,
         });
         Ok(content_hash(&parts))
+    }
+
+    /// The chains of both filter stages.
+    fn chains(&self) -> [&str; 2] {
+        [Stage::FilterSamples, Stage::FilterTrajectories].map(|stage| self.chain_of(stage))
     }
 
     /// The chain of a filter stage; empty for any other.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{SampleId, ToolId},
-    record::{Message, Revision, Row, SampleKind, Verdict, sample::english},
+    record::{Message, PolicyDecision, Revision, Row, SampleKind, Verdict, sample::english},
 };
 
 /// One row of a published dataset.
@@ -38,6 +38,9 @@ pub struct ExportRow {
     pub licence: Option<String>,
     /// What came of the live run: `ok`, `refused`, `not_run`, `failed`, `unjudged`.
     pub live: String,
+    /// What the policy decided about running its calls; absent where none were to be run.
+    #[serde(default)]
+    pub policy: Option<PolicyDecision>,
     /// How the instruction came to be.
     pub lineage: Vec<Revision>,
     /// What the filters said.

@@ -26,6 +26,9 @@ pub struct ServerRecord {
     pub env: Vec<EnvVar>,
     /// SPDX expression of the server itself; `None` when nobody says.
     pub licence: Option<String>,
+    /// Categories as the marketplaces that list it name them.
+    #[serde(default)]
+    pub categories: Vec<String>,
     /// Where it was found.
     #[serde(default)]
     pub sources: Vec<Source>,

@@ -134,6 +134,8 @@ pub(super) struct Fields {
     pub description: Vec<String>,
     pub version: Vec<String>,
     pub licence: Vec<String>,
+    /// A word, or a list of words or of objects with a `name`.
+    pub category: Vec<String>,
     pub homepage: Vec<String>,
     pub repository: Vec<String>,
     pub subfolder: Vec<String>,
@@ -158,6 +160,7 @@ impl Fields {
             &self.description,
             &self.version,
             &self.licence,
+            &self.category,
             &self.homepage,
             &self.repository,
             &self.subfolder,
@@ -175,13 +178,14 @@ impl Fields {
         .flatten()
     }
 
-    pub(super) fn named(&self) -> [(&'static str, &[String]); 7] {
+    pub(super) fn named(&self) -> [(&'static str, &[String]); 8] {
         [
             ("name", &self.name),
             ("title", &self.title),
             ("description", &self.description),
             ("version", &self.version),
             ("licence", &self.licence),
+            ("category", &self.category),
             ("homepage", &self.homepage),
             ("repository", &self.repository),
         ]

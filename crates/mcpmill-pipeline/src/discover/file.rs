@@ -42,6 +42,7 @@ struct Entry {
     description: Option<String>,
     version: Option<String>,
     licence: Option<String>,
+    category: Option<String>,
     homepage: Option<String>,
     command: String,
     #[serde(default)]
@@ -124,6 +125,7 @@ fn record(marketplace: &str, entry: Entry) -> ServerRecord {
         launch,
         env: plain.chain(secret).collect(),
         licence: entry.licence,
+        categories: entry.category.into_iter().collect(),
         sources: vec![Source { marketplace: marketplace.to_owned(), url: entry.homepage }],
         world: entry.world,
         flags: Vec::new(),

@@ -287,6 +287,7 @@ pub(super) fn merge(mut listings: Vec<Listing>) -> Option<ServerRecord> {
         best.version = best.version.or(other.version);
         best.licence = best.licence.or(other.licence);
         best.listed_tools = best.listed_tools.or(other.listed_tools);
+        best.categories.extend(other.categories);
         best.sources.extend(other.sources);
         best.flags.extend(other.flags);
         // What the user wrote is complete; a variable of a form that is not launched is none of ours.
@@ -299,6 +300,8 @@ pub(super) fn merge(mut listings: Vec<Listing>) -> Option<ServerRecord> {
     }
     best.sources.sort_by(|a, b| (&a.marketplace, &a.url).cmp(&(&b.marketplace, &b.url)));
     best.sources.dedup();
+    best.categories.sort();
+    best.categories.dedup();
     best.flags.sort();
     best.flags.dedup();
     Some(best)

@@ -38,6 +38,26 @@ pub(super) fn text(entry: &Value, pointers: &[String]) -> Option<String> {
     pointers.iter().filter_map(|pointer| entry.pointer(pointer)).find_map(plain)
 }
 
+/// Words of a list that are kept, and characters of each.
+const MOST_WORDS: usize = 12;
+const LONGEST_WORD: usize = 80;
+
+/// The first words at these pointers: one text, a list of texts, or a list of objects with a `name`; each once, in order.
+pub(super) fn words(entry: &Value, pointers: &[String]) -> Vec<String> {
+    let word = |value: &Value| plain(value).or_else(|| plain(value.get("name")?));
+    let of = |value: &Value| -> Vec<String> {
+        let items = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
+        let mut words: Vec<String> = Vec::new();
+        for word in items.iter().filter_map(word).map(|word| mcpmill_core::text::clipped(&word, LONGEST_WORD)) {
+            if words.len() < MOST_WORDS && !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words
+    };
+    pointers.iter().filter_map(|pointer| entry.pointer(pointer)).map(of).find(|words| !words.is_empty()).unwrap_or_default()
+}
+
 /// A scalar as text, trimmed; `None` when it is blank.
 pub(super) fn plain(value: &Value) -> Option<String> {
     let text = match value {

@@ -54,6 +54,7 @@ pub(super) fn clean(server: &mut ServerRecord) {
         Launch::Unsupported { what } => door.text(what),
     }
     server.env.iter_mut().for_each(|variable| door.variable(variable, false));
+    server.categories.iter_mut().for_each(|category| door.text(category));
     server.sources.iter_mut().filter_map(|source| source.url.as_mut()).for_each(|url| door.text(url));
     server.id = ServerRecord::identify(&server.launch);
     let flags = [("injection", door.injection), ("invisible-characters", door.invisible), ("redacted", door.redacted)];

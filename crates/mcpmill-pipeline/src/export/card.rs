@@ -6,7 +6,7 @@ use std::{
 };
 
 use mcpmill_core::{
-    record::{ExportRow, Message, Sample, Split},
+    record::{Exam, ExportRow, Message, Sample, Split},
     toolbox::Toolbox,
 };
 use minijinja::{Environment, UndefinedBehavior, Value};
@@ -28,6 +28,8 @@ pub struct RunFacts {
     pub stages: Vec<StageYield>,
     /// What each filter said of all rows it saw: rows by judgement, by the filter's name.
     pub judged: BTreeMap<String, BTreeMap<String, u64>>,
+    /// How the filters did on planted rows, those that have an exam.
+    pub exams: Vec<Exam>,
     /// Prompts by the hash of their file: those whose hash a row names, and those of the filters.
     pub prompts: BTreeMap<String, String>,
     /// Hashes of the prompts that filters asked with.
@@ -56,6 +58,8 @@ pub struct ServerFacts {
     pub open: BTreeSet<String>,
     /// Marketplaces that list them.
     pub marketplaces: BTreeMap<String, BTreeSet<String>>,
+    /// Categories that these name.
+    pub categories: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Numbers of a card, counted row by row.
@@ -70,6 +74,8 @@ pub struct CardCounts {
     servers: BTreeMap<String, u64>,
     /// A row counts for every marketplace that lists a server of it.
     marketplaces: BTreeMap<String, u64>,
+    /// And for every category of theirs; `none` where no marketplace names one.
+    categories: BTreeMap<String, u64>,
     models: BTreeMap<String, u64>,
     /// Rows by the prompts that had a part in them.
     prompts: BTreeMap<String, u64>,
@@ -103,15 +109,20 @@ impl CardCounts {
         count(&mut self.live, &row.live);
         count(&mut self.licences, row.licence.as_deref().unwrap_or("unknown"));
         count(&mut self.languages, &row.language);
-        let mut listed: BTreeSet<&String> = BTreeSet::new();
+        let (mut listed, mut of): (BTreeSet<&String>, BTreeSet<&String>) = (BTreeSet::new(), BTreeSet::new());
         for server in row.servers() {
             count(&mut self.servers, server);
             listed.extend(self.known.marketplaces.get(server).into_iter().flatten());
+            of.extend(self.known.categories.get(server).into_iter().flatten());
             if self.known.open.contains(server) {
                 self.networked.insert(server.to_owned());
             }
         }
         listed.into_iter().for_each(|marketplace| count(&mut self.marketplaces, marketplace));
+        if of.is_empty() {
+            count(&mut self.categories, "none");
+        }
+        of.into_iter().for_each(|category| count(&mut self.categories, category));
         self.tools.extend(row.tool_ids.iter().chain(&row.withheld).map(ToString::to_string));
         let models: BTreeSet<&str> = row.lineage.iter().filter_map(|r| r.model.as_deref()).collect();
         models.into_iter().for_each(|m| count(&mut self.models, m));
@@ -228,6 +239,7 @@ fn size_category(rows: u64) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use mcpmill_core::{record::ExamEnd, share::Share};
     use serde_json::json;
 
     use super::*;
@@ -251,7 +263,8 @@ mod tests {
     fn servers_with_the_network_are_named_when_they_have_rows() {
         let open = BTreeSet::from(["a".to_owned(), "without-rows".to_owned()]);
         let listed = BTreeMap::from([("a".to_owned(), BTreeSet::from(["starter".to_owned(), "registry".to_owned()]))]);
-        let mut counts = CardCounts::new(ServerFacts { open, marketplaces: listed }, Arc::default(), None);
+        let mut counts =
+            CardCounts::new(ServerFacts { open, marketplaces: listed, ..ServerFacts::default() }, Arc::default(), None);
         ["a", "b", "a"].into_iter().for_each(|server| counts.add(&row(server)));
         let open = card(&counts, &RunFacts::default());
         assert!(open.contains("These servers ran with the network") && open.contains("world, too: a.\n"), "{open}");
@@ -272,11 +285,25 @@ mod tests {
                 .unwrap();
         let listed = BTreeMap::from([(planted.to_owned(), BTreeSet::from([planted.to_owned()]))]);
         let open = BTreeSet::from([planted.to_owned()]);
-        let mut counts = CardCounts::new(ServerFacts { open, marketplaces: listed }, Arc::default(), None);
+        let categories = listed.clone();
+        let mut counts = CardCounts::new(ServerFacts { open, marketplaces: listed, categories }, Arc::default(), None);
         counts.add(&row);
         let reasons = BTreeMap::from([(format!("dropped: licence: {planted}"), 3)]);
         let run = RunFacts {
             stages: vec![StageYield { stage: planted.into(), input: 4, kept: 1, reasons }],
+            exams: vec![Exam {
+                filter: planted.into(),
+                end: ExamEnd::Failed,
+                cause: Some(planted.into()),
+                tolerated: true,
+                recall: Share::of(3, 8),
+                false_rejects: Share::of(1, 8),
+                better_than_chance: (-0.1, 0.5),
+                unjudged: 0,
+                by_plant: BTreeMap::new(),
+                missed: Vec::new(),
+                rejected: Vec::new(),
+            }],
             judged: BTreeMap::from([(planted.to_owned(), BTreeMap::from([("drop".to_owned(), 2)]))]),
             prompts: BTreeMap::from([(planted.to_owned(), planted.to_owned())]),
             judging: BTreeSet::from([planted.to_owned()]),

@@ -167,6 +167,7 @@ fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &Assigned) -> D
     verdicts.extend(passed.and_then(|t| sources.verdicts.get(t.id.as_str())).cloned().unwrap_or_default());
     verdicts.sort_by(|a, b| (&a.subject_id, &a.filter).cmp(&(&b.subject_id, &b.filter)));
     let loss = loss(&job.sample, passed);
+    let policy = sources.run.get(&job.sample.id).map(|run| run.policy.clone());
     let mut lineage = job.sample.lineage;
     lineage.extend(passed.iter().flat_map(|run| run.lineage.clone()));
     let row = ExportRow {
@@ -182,6 +183,7 @@ fn end(job: Job, dataset: &Dataset, sources: &Sources, held_out: &Assigned) -> D
         withheld: job.sample.withheld,
         licence: licence::all_of(servers.iter().filter_map(|s| s.licence.as_deref())),
         live: live.into(),
+        policy,
         lineage,
         verdicts,
         split,

@@ -44,6 +44,7 @@ impl Table for ServerRecord {
                 [Column::text("name"), Column::text("value"), Column::boolean("secret"), Column::boolean("required")],
             ),
             Column::text("licence"),
+            Column::texts("categories"),
             Column::groups("sources", [Column::text("marketplace"), Column::text("url")]),
             Column::texts("world"),
             Column::texts("flags"),
@@ -121,7 +122,7 @@ impl Table for Trajectory {
             messages("messages"),
             Column::text("ended"),
             Column::text("cause"),
-            Column::group("policy", [Column::boolean("allowed"), Column::text("rule"), Column::text("why")]),
+            policy(),
             Column::text("result"),
             Column::text("response_verdict"),
             Column::uint32s("masked"),
@@ -179,6 +180,7 @@ impl Table for ExportRow {
             Column::texts("withheld"),
             Column::text("licence"),
             Column::text("live"),
+            policy(),
             lineage("lineage"),
             Column::groups("verdicts", verdict()),
             Column::text("split"),
@@ -228,6 +230,11 @@ pub fn messages(name: &str) -> Column {
             Column::text("name"),
         ],
     )
+}
+
+/// What the policy decided, as `policy`.
+fn policy() -> Column {
+    Column::group("policy", [Column::boolean("allowed"), Column::text("rule"), Column::text("why")])
 }
 
 /// A column of revisions: how an instruction came to be, oldest first.

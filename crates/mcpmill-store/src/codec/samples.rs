@@ -91,6 +91,7 @@ impl Dice {
             sources: self.many(|d| Source { marketplace: d.text(), url: d.maybe() }),
             world: self.many(Self::text),
             flags: self.many(Self::text),
+            categories: self.many(Self::text),
             listed_tools: self.maybe(),
         }
     }
@@ -142,6 +143,7 @@ impl Dice {
             withheld: self.many(|d| ToolId(d.text())),
             licence: self.maybe(),
             live: self.text(),
+            policy: self.flip().then(|| PolicyDecision { allowed: self.flip(), rule: self.text(), why: self.text() }),
             lineage: self.many(Self::revision),
             verdicts: self.many(Self::verdict),
             split: [Split::Train, Split::SeenTool, Split::UnseenTool, Split::UnseenServer][self.below(4) as usize],

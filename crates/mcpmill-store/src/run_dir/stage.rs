@@ -58,6 +58,9 @@ pub struct StageInfo {
     /// How its filters did on planted rows; absent for a stage without filters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exams: Option<Vec<Exam>>,
+    /// The share of its rows that all filters judged, dropped or not; absent for a stage without filters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<f64>,
     /// How often rows that a filter could not judge were judged again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rejudged: u32,
@@ -97,6 +100,7 @@ impl StageInfo {
             accounts: summary.accounts.clone(),
             diversity: None,
             exams: None,
+            audit: None,
             rejudged: 0,
         }
     }
@@ -110,13 +114,13 @@ impl StageInfo {
         self.rewrite(folder)
     }
 
-    /// Adds to the `stage.json` in `folder`, which must be there, how the filters did on planted rows, and how often the
-    /// stage was judged again.
+    /// Adds to the `stage.json` in `folder`, which must be there, how the filters did on planted rows, the share of rows
+    /// that all of them judged, and how often the stage was judged again.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn examine(mut self, folder: &Path, exams: Vec<Exam>, rejudged: u32) -> Result<Self, RunDirError> {
-        (self.exams, self.rejudged) = (Some(exams), rejudged);
+    pub fn examine(mut self, folder: &Path, exams: Vec<Exam>, audit: f64, rejudged: u32) -> Result<Self, RunDirError> {
+        (self.exams, self.audit, self.rejudged) = (Some(exams), Some(audit), rejudged);
         self.rewrite(folder)
     }
 

@@ -117,7 +117,8 @@ impl Line {
                 _ => format!("{stage}: the exam of {} could not be taken: {cause}", exam.filter),
             });
         }
-        info.examine(&self.run.path().join(stage.folder()), exams, before.rejudged).map_err(|e| unexpected(&e))
+        let audit = Chain::audit_of(self.declarations.chain(self.chain_of(stage))?);
+        info.examine(&self.run.path().join(stage.folder()), exams, audit, before.rejudged).map_err(|e| unexpected(&e))
     }
 
     /// Whether the filters of these stages can be relied on.
