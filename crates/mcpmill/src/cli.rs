@@ -113,6 +113,12 @@ pub enum Verb {
         #[arg(long, value_name = "NAME", default_value = "openai-strict")]
         provider: Provider,
     },
+    /// Write report.json and report.html of a run: yields, exams, costs, servers, and rows to look at
+    Report {
+        /// Rows to show of every filter, dropped and kept each
+        #[arg(long, value_name = "N", default_value_t = crate::report::ROWS, value_parser = clap::value_parser!(u16).range(0..=500))]
+        rows: u16,
+    },
     /// Measure models
     Eval {
         /// What to measure.
@@ -229,5 +235,14 @@ pub enum Eval {
         /// JSON lines of further tools, for runs with fewer tools than candidates
         #[arg(long, value_name = "FILE")]
         tools: Option<PathBuf>,
+    },
+    /// The thresholds of the step embedding-similarity for the embedding model in use, and how well they do
+    Similarity {
+        /// JSON lines of labelled rows in place of those of filters/fixtures/similarity/
+        #[arg(long, value_name = "FILE")]
+        pairs: Option<PathBuf>,
+        /// Largest share of the good rows that each threshold may lose
+        #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+        false_rejects: f64,
     },
 }

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{BufWriter, IsTerminal, Write},
     path::Path,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,14 +15,28 @@ use mcpmill_core::{
     record::{OutcomeKind, Usage},
     text::shown,
 };
+use serde::Serialize;
+use serde_json::json;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
-/// Writes the progress lines of stages to standard error, and every event to `events.jsonl`.
+/// A line of `events.jsonl`.
+#[derive(Serialize)]
+struct Logged<'a> {
+    /// When it happened: seconds since 1970, UTC.
+    at: f64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+/// Writes the progress lines of stages to standard error, and every event with its time to `events.jsonl`.
 pub struct Reporter {
     log: Option<BufWriter<File>>,
     stage: Option<Stage>,
     interactive: bool,
 }
+
+/// The event with which a process begins its lines of `events.jsonl`.
+pub const SITTING: &str = "sitting";
 
 /// The stage that runs.
 struct Stage {
@@ -48,7 +62,11 @@ impl Reporter {
     /// # Errors
     /// The log cannot be opened.
     pub fn spawn(mut events: UnboundedReceiver<Event>, log: Option<&Path>) -> std::io::Result<JoinHandle<()>> {
-        let log = log.map(|path| File::options().create(true).append(true).open(path)).transpose()?.map(BufWriter::new);
+        let mut log = log.map(|path| File::options().create(true).append(true).open(path)).transpose()?.map(BufWriter::new);
+        if let Some(log) = &mut log {
+            // Between the last event of one sitting and this no time is worked.
+            writeln!(log, "{}", json!({ "at": now(), "event": SITTING }))?;
+        }
         let mut reporter = Self { log, stage: None, interactive: std::io::stderr().is_terminal() };
         Ok(tokio::spawn(async move {
             let mut happened = Vec::with_capacity(AT_ONCE);
@@ -63,7 +81,7 @@ impl Reporter {
     }
 
     fn log(&mut self, event: &Event) {
-        if let (Some(log), Ok(line)) = (&mut self.log, serde_json::to_string(event)) {
+        if let (Some(log), Ok(line)) = (&mut self.log, serde_json::to_string(&Logged { at: now(), event })) {
             // A full disk must not end the run: the journal, which matters, reports it.
             writeln!(log, "{line}").ok();
         }
@@ -118,6 +136,12 @@ impl Reporter {
             },
         }
     }
+}
+
+/// Seconds since 1970, by the thousandth.
+fn now() -> f64 {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    (seconds * 1e3).round() / 1e3
 }
 
 /// A note keeps its line breaks; whatever else could fool a terminal is escaped.

@@ -174,7 +174,7 @@ pub async fn in_run(
     line.rejudge = rejudge;
     let outcome = work(&mut line).await;
     // What ended the work is told before what is wrong with the report.
-    let outcome = outcome.and(line.settle().await).and(report::write(&line));
+    let outcome = outcome.and(line.settle().await).and(report::write(&line).map(drop));
     let path = line.run.path().to_owned();
     drop(line);
     if outcome.is_ok() {

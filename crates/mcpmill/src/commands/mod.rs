@@ -9,6 +9,7 @@ pub mod eval;
 mod explain;
 mod init;
 pub mod plan;
+mod similarity;
 mod tools;
 mod wants;
 
@@ -22,6 +23,8 @@ use crate::{
     cli::{Batching, Cli, Eval, Verb},
     edges::{embedded, model_of},
     error::Failure,
+    line::Line,
+    report,
     run::{Choice, Setup, in_run, stages},
     stage::Stage,
 };
@@ -83,9 +86,20 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
             let format = setup.global.format;
             in_run(setup, Choice::Named, async |line| eval::eval_select(line, &suites, tools.as_deref(), format).await).await
         }
+        Verb::Eval { what: Eval::Similarity { pairs, false_rejects } } => {
+            similarity::similarity(&setup, pairs.as_deref(), false_rejects).await
+        }
         Verb::Tools { provider } => {
             let format = setup.global.format;
             in_run(setup, Choice::Named, async |line| tools::tools(line, provider, format)).await
+        }
+        Verb::Report { rows } => {
+            let format = setup.global.format;
+            let work = async |line: &mut Line| {
+                line.rows_shown = rows;
+                report::report(line, format)
+            };
+            in_run(setup, Choice::Named, work).await
         }
         Verb::Cache { what } => cache::cache(&setup, &what).await,
         Verb::Batch { what } => batch::batch(&setup, &what).await,
