@@ -37,7 +37,7 @@ fn json(path: &Path) -> Value {
 /// A folder with the settings of a recorded run, and the arguments that replay it.
 fn replay(run: &str) -> (Folder, Vec<String>) {
     let folder = Folder::empty();
-    for file in ["mcpmill.toml", "datasets/mcp-tool-calls/dataset.toml", "filters/function-call.toml"] {
+    for file in ["mcpmill.toml", "datasets/mcp-tool-calls/dataset.toml", "filters/function-call.toml", "prompts/score.md"] {
         if recorded(run, file).is_file() {
             fs::create_dir_all(folder.path().join(file).parent().unwrap()).unwrap();
             folder.write(file, &fs::read_to_string(recorded(run, file)).unwrap());
@@ -248,7 +248,7 @@ fn tells_nothing(file: &Path) {
     // The export refuses folders of this machine and the shapes of secrets; equal exchanges are equal bytes.
     let again = folder.path().join("again.jsonl.zst");
     ok(&mut folder.mcpmill(&["cache", "export", "--all", &again.to_string_lossy(), "--set", &set]));
-    assert_eq!(fs::read(&again).unwrap(), fs::read(file).unwrap());
+    assert!(fs::read(&again).unwrap() == fs::read(file).unwrap(), "`{}` is not as it is exported", file.display());
     let text = String::from_utf8(zstd::decode_all(fs::File::open(&again).unwrap()).unwrap()).unwrap();
     for word in ["/root/", "Authorization", "authorization", "api_key\":", "/target/", ".cache/"] {
         assert!(!text.contains(word), "`{word}` in the exchanges");
