@@ -1,6 +1,6 @@
 //! `embedding-similarity`: the instruction must be about the tool, but not repeat its description.
 
-use std::{collections::BTreeMap, fmt};
+use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
 use mcpmill_core::{
@@ -108,7 +108,9 @@ impl ByModel {
             (None, None) => return Err("want `by_model`, or `max` and `min` for any model".into()),
             _ => return Err("`max` and `min` go together".into()),
         };
-        if let Some(odd) = any.iter().chain(named.values()).find(|bounds| !(bounds.min < bounds.max)) {
+        if let Some(odd) =
+            any.iter().chain(named.values()).find(|bounds| bounds.min.partial_cmp(&bounds.max) != Some(Ordering::Less))
+        {
             return Err(format!("`min` lies below `max`, not {} above {}", odd.min, odd.max));
         }
         Ok(Self { any, named })

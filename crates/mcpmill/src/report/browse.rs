@@ -147,7 +147,7 @@ fn rows(
     }
     let mut tools: HashMap<String, (String, String)> = HashMap::new();
     if let Some(harvested) = done(run, Stage::Harvest.folder())? {
-        let needed: BTreeSet<String> = samples.values().flat_map(|s| s.about()).map(ToString::to_string).collect();
+        let needed: BTreeSet<String> = samples.values().flat_map(Sample::about).map(ToString::to_string).collect();
         each(&harvested, |tool: Tool| {
             if needed.contains(tool.id.as_str()) {
                 let says = clipped(tool.description_text().trim(), SHOWN);

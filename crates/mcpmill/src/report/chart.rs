@@ -115,7 +115,7 @@ pub fn line(points: &[Point], of: impl Fn(&Point) -> f64, what: &str) -> Result<
     Ok((unit, svg))
 }
 
-fn mesh<DB: DrawingBackend, X, Y>(
+fn mesh<DB, X, Y>(
     chart: &mut ChartContext<'_, DB, Cartesian2d<X, Y>>,
     x: &dyn Fn(&X::ValueType) -> String,
     y: &dyn Fn(&Y::ValueType) -> String,
@@ -144,7 +144,7 @@ where
 /// A number as `950`, `12 k`, `3.4 M`, `0.02`.
 fn short(number: f64) -> String {
     match number {
-        n if n == 0.0 => "0".into(),
+        0.0 => "0".into(),
         n if n < 1.0 => format!("{n:.2}"),
         n if n < 10_000.0 => format!("{n:.0}"),
         n if n < 1e6 => format!("{:.0} k", n / 1e3),

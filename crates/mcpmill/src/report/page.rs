@@ -65,6 +65,9 @@ fn style() -> String {
     format!("{STYLE}{colours}")
 }
 
+/// What a line is of, and its height at a point.
+type Line = (&'static str, fn(&Point) -> f64);
+
 /// Charts by the place where the page wants them.
 fn charts(report: &Value) -> Result<Safe, ChartError> {
     let steps: Vec<Step> = of(report["funnel"].clone())?;
@@ -84,7 +87,7 @@ fn charts(report: &Value) -> Result<Safe, ChartError> {
     }
     let points: Vec<Point> = of(report["timeline"].clone())?;
     let mut used = Vec::new();
-    let lines: [(&str, fn(&Point) -> f64); 4] = [
+    let lines: [Line; 4] = [
         ("prompt tokens", |point| point.input_tokens as f64),
         ("generated tokens", |point| point.output_tokens as f64),
         ("US dollars", |point| point.cost),

@@ -93,7 +93,7 @@ pub fn servers(run: &Path) -> Result<Servers, Failure> {
     if let (Some(samples), Some(rolled)) = (folder(Stage::FilterSamples)?, folder(Stage::Rollout)?) {
         conversations(&mut all, &samples, &rolled, folder(Stage::FilterTrajectories)?.as_deref())?;
     }
-    Ok(told(all.into_values().collect()))
+    Ok(told(&all.into_values().collect::<Vec<_>>()))
 }
 
 /// What came of the conversations on each server; one over several servers counts for the first.
@@ -132,7 +132,7 @@ fn conversations(
     Ok(())
 }
 
-fn told(servers: Vec<ServerFigures>) -> Servers {
+fn told(servers: &[ServerFigures]) -> Servers {
     let listed_nothing = |s: &ServerFigures| s.tools == 0 && !s.harvest.is_empty();
     let mut failing: Vec<ServerFigures> = servers.iter().filter(|s| listed_nothing(s) || s.broken > 0).cloned().collect();
     let failed = failing.len();
@@ -163,7 +163,7 @@ mod tests {
             ..ServerFigures::default()
         };
         let all = vec![server("fine", 3, 0, 9.0), server("breaks", 2, 7, 1.0), server("mute", 0, 0, 30.0)];
-        let told = told(all);
+        let told = told(&all);
         let names = |list: &[ServerFigures]| list.iter().map(|s| s.server.clone()).collect::<Vec<_>>();
         assert_eq!((told.all, told.failed), (3, 2));
         assert_eq!(names(&told.failing), ["mute", "breaks"]);
