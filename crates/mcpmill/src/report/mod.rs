@@ -56,7 +56,7 @@ const PAGE: &str = "report.html";
 /// `report`: writes the report anew and says what stands in it.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn report(line: &Line, format: Format) -> Result<(), Failure> {
     let report = write(line)?;
     if format == Format::Json {
