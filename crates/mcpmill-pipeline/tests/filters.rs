@@ -15,8 +15,8 @@ use mcpmill_core::{
     id::{ToolId, TrajectoryId},
     naming::alias,
     record::{
-        Ended, FunctionCall, Judgement, Message, OutcomeKind, PolicyDecision, Sample, SampleKind, Tool, ToolCall, ToolResult,
-        Trajectory, Verdict,
+        Ended, FunctionCall, Judgement, Message, OutcomeKind, PolicyDecision, ResponseVerdict, Sample, SampleKind, Tool,
+        ToolCall, ToolResult, Trajectory, Verdict,
     },
     toolbox::Toolbox,
 };
@@ -362,7 +362,7 @@ async fn response_valid() {
     let sample = good(&plain);
     let (done, reason) = yes.respond(&sample, Ended::Answer, Some(text("the error rate fell"))).await;
     assert_eq!((done.outcome.outcome, reason.as_str()), (OutcomeKind::Kept, "ok"));
-    assert_eq!(done.rows[0].response_verdict.as_deref(), Some("ok"));
+    assert_eq!(done.rows[0].response_verdict, Some(ResponseVerdict::Ok));
     for (ended, result, want) in [
         (Ended::Answer, Some(ToolResult { is_error: true, ..text("no such file") }), "hard-error"),
         (Ended::Answer, Some(text(" ")), "empty"),
@@ -378,11 +378,12 @@ async fn response_valid() {
     assert_eq!(yes.respond(&good(&typed), Ended::Answer, Some(breach)).await.1, "schema-breach");
     let refused = yes.respond(&sample, Ended::Refused, None).await.0;
     assert_eq!((refused.outcome.outcome, refused.rows.len()), (OutcomeKind::Skipped, 1));
+    assert_eq!(refused.rows[0].response_verdict, Some(ResponseVerdict::Refused));
 
     let no = bench(step, Some("{\"why\": \"reports a failure\", \"ok\": false}"), false, vec![plain.clone()]);
-    assert_eq!(no.respond(&sample, Ended::Answer, Some(text("could not do it"))).await.1, "soft-error");
+    assert_eq!(no.respond(&sample, Ended::Answer, Some(text("the shop is shut"))).await.1, "soft-error");
     let silent = bench(step, None, false, vec![plain]);
-    let (done, reason) = silent.respond(&sample, Ended::Answer, Some(text("fine"))).await;
+    let (done, reason) = silent.respond(&sample, Ended::Answer, Some(text("the error rate fell"))).await;
     assert_eq!((done.outcome.outcome, reason.as_str()), (OutcomeKind::Kept, "unjudged"));
 }
 
@@ -428,7 +429,11 @@ async fn a_judge_that_cannot_be_asked_leaves_the_row_unjudged() {
         assert_eq!((outcome, verdict.judgement), (OutcomeKind::Kept, Judgement::Unjudged), "{}", verdict.reason);
     }
     let bench = bench("kind = \"response-valid\"\nprompt = \"response\"\nlongest = 50", Some(DOWN), false, vec![tool.clone()]);
-    let answer = ToolResult { content: json!([{"type": "text", "text": "fine"}]), structured_content: None, is_error: false };
+    let answer = ToolResult {
+        content: json!([{"type": "text", "text": "the error rate fell"}]),
+        structured_content: None,
+        is_error: false,
+    };
     let (done, _) = bench.respond(&good(&tool), Ended::Answer, Some(answer)).await;
     assert_eq!((done.outcome.outcome, done.rows.len()), (OutcomeKind::Kept, 1));
     assert_eq!(done.outcome.reason, "unjudged: it");

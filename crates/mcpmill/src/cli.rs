@@ -245,4 +245,13 @@ pub enum Eval {
         #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
         false_rejects: f64,
     },
+    /// How well the step response-valid tells answers of real servers apart
+    Responses {
+        /// JSON lines of labelled answers in place of those of filters/fixtures/responses/
+        #[arg(long, value_name = "FILE")]
+        rows: Option<PathBuf>,
+        /// Ask no judge: what structure leaves open is unjudged
+        #[arg(long)]
+        structure: bool,
+    },
 }

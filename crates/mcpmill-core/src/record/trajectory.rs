@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{SampleId, TrajectoryId},
-    record::{Message, Revision, Row},
+    record::{Message, ResponseVerdict, Revision, Row},
 };
 
 /// A sample's conversation with the tool's real answer.
@@ -25,8 +25,8 @@ pub struct Trajectory {
     /// The tool's answer as MCP sent it (`CallToolResult` as JSON text); of several answers a list, in the order of the
     /// tool messages.
     pub result: Option<String>,
-    /// What the response filter made of it (`ok`, `empty`, …); absent before that filter.
-    pub response_verdict: Option<String>,
+    /// What the response filter made of it; absent before that filter.
+    pub response_verdict: Option<ResponseVerdict>,
     /// Places in `messages` of what is not to be learned from, such as a call that was wrong.
     #[serde(default)]
     pub masked: Vec<u32>,

@@ -28,8 +28,8 @@ pub use decontaminated::HeldOut;
 pub use embedding_similarity::{Bounds, Similarity};
 pub use exam::{ExamRows, Plant, Taken, examine};
 pub use quality_score::aspects;
-pub use response_valid::RESPONSE_VALID;
 pub(crate) use response_valid::failing;
+pub use response_valid::{Half, JudgedResponse, LabelledResponse, LabelledResponses, McpResult, RESPONSE_VALID, ResponseMarks};
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -43,7 +43,8 @@ use mcpmill_core::{
     id::SampleId,
     naming::alias,
     record::{
-        Ended, FunctionCall, Judgement, Message, Outcome, OutcomeKind, Row, Sample, SampleKind, Tool, Trajectory, Verdict, Wait,
+        Ended, FunctionCall, Judgement, Message, Outcome, OutcomeKind, ResponseVerdict, Row, Sample, SampleKind, Tool,
+        Trajectory, Verdict, Wait,
     },
 };
 
@@ -97,6 +98,11 @@ pub trait Filter: Send + Sync {
     /// Places in the conversation that its verdict leaves in and that are not to be learned from.
     fn masks(&self, _: &Verdict) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// What its verdict says of the tool's answer, where it looks at answers.
+    fn response(&self, _: &Verdict) -> Option<ResponseVerdict> {
+        None
     }
 }
 
@@ -199,7 +205,7 @@ pub async fn filter_trajectories(
         let id = trajectory.id.to_string();
         if trajectory.ended == Ended::Refused {
             let reason = format!("not-run: {}", trajectory.policy.rule);
-            trajectory.response_verdict = Some("refused".into());
+            trajectory.response_verdict = Some(ResponseVerdict::Refused);
             return Done { outcome: Outcome::skipped(id, reason), rows: vec![trajectory], verdicts: Vec::new() };
         }
         let sample = samples.get(&trajectory.sample_id);
@@ -208,9 +214,7 @@ pub async fn filter_trajectories(
             return Done::none(Outcome::failed(id, "unknown-sample", "the trajectory's sample or tool is not in this run"));
         };
         let judged = judge(chain, &case).await;
-        // What went wrong first, else that all is well.
-        let telling = judged.verdicts.iter().find(|v| v.judgement != Judgement::Keep).or(judged.verdicts.last());
-        trajectory.response_verdict = telling.map(|v| v.reason.split(':').next().unwrap_or_default().to_owned());
+        trajectory.response_verdict = judged.response;
         trajectory.masked.extend(&judged.masked);
         trajectory.masked.sort_unstable();
         trajectory.masked.dedup();
@@ -277,6 +281,8 @@ impl Case<'_> {
 struct Judged {
     verdicts: Vec<Verdict>,
     masked: Vec<u32>,
+    /// What was made of the tool's answer.
+    response: Option<ResponseVerdict>,
     meter: Meter,
 }
 
@@ -299,6 +305,7 @@ async fn judge(chain: &Chain, case: &Case<'_>) -> Judged {
             judged.masked.extend(step.filter.masks(&verdict));
             dropped = verdict.judgement == Judgement::Drop;
         }
+        judged.response = judged.response.or_else(|| step.filter.response(&verdict));
         judged.verdicts.push(verdict);
         if dropped && !audited {
             break;

@@ -158,7 +158,7 @@ async fn visit(
             break;
         }
         match place.call(connector, &cx.recorder, None, (tool, &Map::new())).await {
-            Ok((Called::Answer(result), _)) if failing(&result).is_none() => {
+            Ok((Called::Answer(result), _)) if failing(&result, tool, &Map::new()).is_none() => {
                 for name in names_in(&result) {
                     if !names.contains(&name) && names.len() < MOST_NAMES {
                         names.push(name);

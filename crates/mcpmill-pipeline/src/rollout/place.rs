@@ -152,7 +152,7 @@ impl<'a> Place<'a> {
         for OpeningCall { tool, arguments } in &self.world.opening {
             let arguments = arguments.iter().map(|(name, value)| (name.clone(), placed(value, &runner.info().folder))).collect();
             let called = runner.call_tool(tool, &arguments).await;
-            let failed = called.map_or_else(|error| Some(error.to_string()), |result| failing(&result));
+            let failed = called.map_or_else(|error| Some(error.to_string()), |result| failing(&result, tool, &arguments));
             if let Some(why) = failed {
                 return Err(ConnectError {
                     server: self.server.name.clone(),

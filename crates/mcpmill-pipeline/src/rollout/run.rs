@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
             // Nothing was called: that says nothing of the sample.
             Called::NotConnected(error) => Err(self.end(error.outcome.as_str(), error.to_string())),
             Called::Answer(result) => {
-                let failed = failing(&result);
+                let failed = failing(&result, &tool.name, &call.function.arguments);
                 self.answered(call, result.text(), result);
                 Ok(failed.map_or(Step::Good, Step::Bad))
             }

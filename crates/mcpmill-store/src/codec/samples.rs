@@ -4,7 +4,7 @@ use mcpmill_core::{
     id::{ClusterId, SampleId, ServerId, ToolId, TrajectoryId},
     record::{
         Ended, EnvVar, ExportRow, FunctionCall, Judgement, Launch, Message, Outcome, OutcomeKind, PolicyDecision, Prediction,
-        Revision, Sample, SampleKind, ServerRecord, Source, Split, Tool, ToolCall, Trajectory, Verdict,
+        ResponseVerdict, Revision, Sample, SampleKind, ServerRecord, Source, Split, Tool, ToolCall, Trajectory, Verdict,
     },
 };
 use serde_json::{Map, Value, json};
@@ -172,7 +172,7 @@ impl Dice {
             cause: self.maybe(),
             policy: PolicyDecision { allowed: self.flip(), rule: self.text(), why: self.text() },
             result: self.maybe(),
-            response_verdict: self.maybe(),
+            response_verdict: self.flip().then(|| ResponseVerdict::ALL[self.below(10) as usize]),
             masked: self.many(|d| d.roll() as u32),
             lineage: self.many(Self::revision),
         }

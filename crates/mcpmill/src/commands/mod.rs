@@ -9,6 +9,7 @@ pub mod eval;
 mod explain;
 mod init;
 pub mod plan;
+mod responses;
 mod similarity;
 mod tools;
 mod wants;
@@ -88,6 +89,9 @@ pub async fn dispatch(cli: Cli) -> Result<(), Failure> {
         }
         Verb::Eval { what: Eval::Similarity { pairs, false_rejects } } => {
             similarity::similarity(&setup, pairs.as_deref(), false_rejects).await
+        }
+        Verb::Eval { what: Eval::Responses { rows, structure } } => {
+            responses::responses(&setup, rows.as_deref(), structure).await
         }
         Verb::Tools { provider } => {
             let format = setup.global.format;
