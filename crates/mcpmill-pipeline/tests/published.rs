@@ -45,9 +45,12 @@ const PAIRS: &str = r#"[
 
 /// Trajectories: always user, assistant, tool; the call is an object without an id, the answer a result in a string.
 const TRAJECTORIES: &str = r#"[
-  ["", [{"role": "user", "content": "What is the mean of 4 and 8?"},
+  ["ok", [{"role": "user", "content": "What is the mean of 4 and 8?"},
    {"role": "assistant", "content": "", "tool_calls": {"type": "function", "function": {"name": "mean", "arguments": {"series": [4, 8]}}}},
    {"role": "tool", "tool_call_id": 0, "name": "mean", "content": "{\"content\":[{\"type\":\"text\",\"text\":\"6\"}],\"isError\":false}"}]],
+  ["unjudged", [{"role": "user", "content": "What is the mean of 4 and 8?"},
+   {"role": "assistant", "content": "", "tool_calls": {"type": "function", "function": {"name": "mean", "arguments": {"series": [4, 8]}}}},
+   {"role": "tool", "tool_call_id": 0, "name": "mean", "content": "{\"content\":[{\"type\":\"text\",\"text\":\"It lies just between the two.\"}],\"isError\":false}"}]],
   ["hard-error", [{"role": "user", "content": "What is the mean of 4 and 8?"},
    {"role": "assistant", "content": "", "tool_calls": {"type": "function", "function": {"name": "mean", "arguments": {"series": [4, 8]}}}},
    {"role": "tool", "tool_call_id": 0, "name": "mean", "content": "{\"content\":[{\"type\":\"text\",\"text\":\"no licence\"}],\"isError\":true}"}]],
@@ -108,7 +111,7 @@ async fn answers_in_strings_are_judged_by_what_they_hold() {
     let toolbox = Arc::new(Toolbox::new(tools.clone()));
     let chain = chain(&["response-valid"], &toolbox);
     let trajectories: Vec<(String, Vec<Value>)> = serde_json::from_str(TRAJECTORIES).unwrap();
-    for (fault, messages) in &trajectories {
+    for (kind, messages) in &trajectories {
         let function = &messages[1]["tool_calls"]["function"];
         let name = function["name"].as_str().unwrap();
         let row: Sample = sample(&tools[0], messages[0]["content"].as_str().unwrap(), name, &function["arguments"]);
@@ -119,7 +122,7 @@ async fn answers_in_strings_are_judged_by_what_they_hold() {
         let tool_call_id = turns[1].tool_calls()[0].id.clone();
         turns.push(Message::Tool { tool_call_id, name: name.to_owned(), content: read.text() });
         let run = Trajectory {
-            id: TrajectoryId::of(&(fault, &row.id)),
+            id: TrajectoryId::of(&(kind, &row.id)),
             sample_id: row.id.clone(),
             messages: turns,
             ended: Ended::Answer,
@@ -136,8 +139,11 @@ async fn answers_in_strings_are_judged_by_what_they_hold() {
         let verdict = out.ends().remove(0).verdicts.remove(0);
         let told = verdict.reason.split(':').next().unwrap();
         // What structure leaves open is for a judge, and here there is none.
-        let (kind, judgement) =
-            if fault.is_empty() { ("unjudged", Judgement::Unjudged) } else { (fault.as_str(), Judgement::Drop) };
-        assert_eq!((told, verdict.judgement), (kind, judgement), "{}", json!(messages));
+        let judgement = match kind.as_str() {
+            "ok" => Judgement::Keep,
+            "unjudged" => Judgement::Unjudged,
+            _ => Judgement::Drop,
+        };
+        assert_eq!((told, verdict.judgement), (kind.as_str(), judgement), "{}", json!(messages));
     }
 }

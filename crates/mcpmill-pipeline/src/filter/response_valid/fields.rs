@@ -163,7 +163,9 @@ fn admission(name: &str, value: &Value, named: &[(String, &Value)], claims: bool
             let answers = others()
                 .any(|(other, value)| other.ends_with("id") && !is_bare(value) || other.ends_with("at") && !is_bare(value));
             let wraps = || others().any(|(other, value)| WRAPS.contains(&other.as_str()) && wrapped(value, asked, 1).is_some());
-            ((has_message() || wraps() || named.len() == 1) && !answers).then(|| format!("is {word}"))
+            // Whether a thing is there, or well, is answered by that it is not.
+            let sought = word.to_lowercase() == "error" && asked.searches() && has_message();
+            ((has_message() || wraps()) && !answers && !sought).then(|| format!("is {word}"))
         }
         ("status" | "code" | "statuscode" | "httpstatus", Value::Number(number)) => {
             let failed = number.as_u64().is_some_and(|code| (400..600).contains(&code));

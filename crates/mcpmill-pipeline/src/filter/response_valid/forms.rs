@@ -38,11 +38,12 @@ fn finds(pattern: &Pattern, text: &str) -> bool {
 static LABEL: Pattern = LazyLock::new(|| {
     Regex::new(
         r"(?x)^(?:
-        (?: (?:[\w.'-]+\s){0,4}? [\w.-]*(?:[Ee]rror|ERROR|[Ee]xception) (?:\s\([^)\n]{0,60}\))? \]? \s?:\s? )
+        (?: (?:[\w.'-]+\x20){0,4}? [\w.-]*(?:[Ee]rror|ERROR|[Ee]xception) (?:\s\([^)\n]{0,60}\))? \]? \s?:\s? )
+        | (?: (?:Error|ERROR)\x20?\n )
         | (?: MCP\serror\s-?\d+\s?:\s )
         | (?: Error\s\w+ing\s\w[^:\n]{0,120}: )
-        | (?: (?:[\w.'-]+\s){0,4}? [Ee]rror\s(?:while|when|during|in|from|with|at|on|occurred)\b [^:\n]{0,100}: )
-        | (?: (?:[\w.'-]+\s){0,4}? (?:[Ff]ailed|FAILED|[Ff]ailure) \s?:\s )
+        | (?: (?:[\w.'-]+\x20){0,4}? [Ee]rror\x20(?:while|when|during|in|from|with|at|on|occurred)\b [^:\n]{0,100}: )
+        | (?: (?:[\w.'-]+\x20){0,4}? (?:[Ff]ailed|FAILED|[Ff]ailure) \s?:\s )
         | (?: (?:Tool|Command|Request|Query|Operation)\b[^:\n]{0,80}\bfailed\b [^:\n]{0,20} : )
         | (?: [Ff]atal:\s | FATAL:\s | panic:\s | thread\s'[^'\n]*'\spanicked | Traceback\s\(most\srecent\scall\slast\): )
         | (?: E[A-Z]{3,14}:\s )
@@ -56,6 +57,9 @@ static GERUND: Pattern = LazyLock::new(|| Regex::new(r"^Error\s(?:while\s)?\w+in
 /// What people do about errors, and write texts about.
 static ABOUT_ERRORS: Pattern =
     LazyLock::new(|| Regex::new(r"^(?i)errors?\s(?:handling|logging|reporting|tracking|checking|monitoring|correcting)\b").ok());
+/// Such a first line that a note or a log may have as well: the tool's own reports begin with the error.
+static CONTENT: Pattern =
+    LazyLock::new(|| Regex::new(r"^(?:[\w.'-]+ ){1,4}?(?:[Ee]rror|ERROR|[Ee]xception|[Ff]ailed|FAILED|[Ff]ailure)\b").ok());
 /// What stands behind such a label when nothing failed: `Last error: none`, `Standard error: 0.12`, `Failed: 0`.
 static NOTHING: Pattern =
     LazyLock::new(|| Regex::new(r"(?i)^\W*(?:none|null|nil|no|nothing|n/a|false|empty|-?[\d.,]+\s?%?)\W*(?:$|\n|,|;|\|)").ok());
@@ -98,6 +102,8 @@ static PAGE: Pattern = LazyLock::new(|| {
 });
 /// A command that ended with something else than 0.
 static EXIT: Pattern = LazyLock::new(|| Regex::new(r"(?i)^\W*exit (?:status|code)\W{1,3}-?[1-9]\d*\b").ok());
+/// A command that says at the end that it ended with 0.
+static ENDED_WELL: Pattern = LazyLock::new(|| Regex::new(r"(?i)\b(?:exit|return) (?:code|status)\W{1,3}0\W*$").ok());
 /// A part of the output with a heading of its own.
 static OUTPUT: Pattern = LazyLock::new(|| Regex::new(r"(?im)^\W*(?:std)?out(?:put)?\W*$").ok());
 static ERROR_OUTPUT: Pattern = LazyLock::new(|| Regex::new(r"(?im)^\W*(?:stderr|error|errors)\W*$").ok());
@@ -126,10 +132,12 @@ pub(super) fn failure(text: &str, asked: &Asked<'_>) -> Option<String> {
     if length == 0 || length > REPORT || asked.holds(first) {
         return None;
     }
+    let lines = bare.lines().filter(|line| !line.trim().is_empty()).count();
     let told = |what: &str| Some(format!("{what}: {}", clipped(first, 160)));
     if let Some(label) = LABEL.as_ref().and_then(|label| label.find(bare))
         && !finds(&NOTHING, &bare[label.end()..])
         && !finds(&ABOUT_ERRORS, bare)
+        && !(asked.reads() && lines > 1 && finds(&CONTENT, bare))
     {
         return told("it begins as errors do");
     }
@@ -142,7 +150,6 @@ pub(super) fn failure(text: &str, asked: &Asked<'_>) -> Option<String> {
     if finds(&PAGE, bare) {
         return told("it is the page of a failed request");
     }
-    let lines = bare.lines().filter(|line| !line.trim().is_empty()).count();
     if length > SENTENCES || lines > 4 {
         return None;
     }
@@ -192,11 +199,20 @@ pub(super) fn fine(text: &str, asked: &Asked<'_>) -> Option<&'static str> {
     let text = text.trim();
     let length = text.chars().count();
     let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-    if asked.holds(text) {
+    let rest = asked.without(text);
+    if asked.holds(text) || rest.len() < text.len() && rest.split_whitespace().count() <= 2 && !asked.doubts(text) {
         return Some("it is what the call holds");
     }
-    if lines == 1 && length <= 120 && asked.lists() && finds(&NONE, text) {
+    let first = text.replace('_', " ");
+    let first = first.split_once(". ").map_or(first.trim(), |(sentence, _)| sentence.trim());
+    if lines == 1 && length <= 200 && asked.lists() && finds(&NONE, first) {
         return Some("it says that there is none");
+    }
+    if finds(&ENDED_WELL, text) {
+        return Some("the command ended well");
+    }
+    if lines >= 3 && text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('|')) {
+        return Some("it is a table");
     }
     if lines > 0 && text.lines().filter(|line| !line.trim().is_empty()).all(|line| is_value(line, asked)) {
         return Some("it is nothing but values");
@@ -207,7 +223,7 @@ pub(super) fn fine(text: &str, asked: &Asked<'_>) -> Option<&'static str> {
     if !asked.doubts(text) && asked.is_done_in(text) && length <= SENTENCES && lines <= 4 {
         return Some("it says that it was done");
     }
-    if !asked.doubts(text) && (is_list(text) || asked.tells_more(text)) {
+    if !asked.doubts(text) && (is_list(text) || asked.tells_more(text) || asked.reads() && lines >= 2) {
         return Some("it is data and tells of no failure");
     }
     let first = text.lines().next().unwrap_or_default();
@@ -219,7 +235,7 @@ pub(super) fn fine(text: &str, asked: &Asked<'_>) -> Option<&'static str> {
 fn is_list(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let item = |line: &&&str| {
-        line.starts_with(['-', '*', '•', '|'])
+        line.starts_with(['-', '*', '•', '|', '['])
             || line.starts_with(|c: char| c.is_ascii_digit())
             || line.contains(": ")
             || line.contains('\t')
@@ -255,6 +271,14 @@ impl Asked<'_> {
 
     /// Whether somebody should look at a text, but for what the call itself holds.
     pub(super) fn doubts(&self, text: &str) -> bool {
+        // Names of files and addresses are no words.
+        let is_word = |word: &&str| !word.contains('/') && !word.trim_end_matches(['.', ':', '!', '?', ',']).contains('.');
+        let words: Vec<&str> = text.split(' ').filter(is_word).collect();
+        finds(&LOOSE, &self.without(&words.join(" ")).replace('_', " "))
+    }
+
+    /// A text without what the call itself holds.
+    fn without(&self, text: &str) -> String {
         let mut rest = text.to_owned();
         self.strings(|held| {
             if held.len() > 2 {
@@ -262,7 +286,7 @@ impl Asked<'_> {
             }
             false
         });
-        finds(&LOOSE, &rest.replace('_', " "))
+        rest
     }
 
     /// Whether a text names a value of the call, or puts something into quotes.
@@ -271,10 +295,11 @@ impl Asked<'_> {
         text.contains(['"', '\'', '`', '«', '“']) || self.strings(|held| held.len() > 1 && low.contains(&held.to_lowercase()))
     }
 
-    /// Whether a text is about a value of the call and has numbers that the call does not have.
+    /// Whether a text is about a value of the call or what the tool's name says, and has numbers that the call does not have.
     fn tells_more(&self, text: &str) -> bool {
         let low = text.to_lowercase();
-        let about = self.strings(|held| held.len() > 1 && low.contains(&held.to_lowercase()));
+        let named = || words(self.tool).iter().any(|word| word.len() > 3 && low.contains(word));
+        let about = self.strings(|held| held.len() > 1 && low.contains(&held.to_lowercase())) || named();
         let numbers = low.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
         let fresh = numbers.filter(|number| !self.strings(|held| held.contains(number))).count();
         about && fresh > 0 && text.chars().filter(char::is_ascii).count() * 10 >= text.chars().count() * 9
@@ -300,6 +325,15 @@ impl Asked<'_> {
         words(self.tool).iter().any(|word| verbs.contains(&word.as_str()))
     }
 
+    /// Whether its answer is what stands somewhere, whatever that is about.
+    fn reads(&self) -> bool {
+        let verbs = [
+            "read", "get", "cat", "show", "print", "view", "fetch", "load", "open", "convert", "head", "tail", "display",
+            "extract", "text",
+        ];
+        words(self.tool).iter().any(|word| verbs.contains(&word.as_str()))
+    }
+
     /// Whether its answer may be that there is none.
     fn lists(&self) -> bool {
         let verbs = ["list", "get", "show", "view", "all", "history", "read", "query", "status"];
@@ -309,7 +343,9 @@ impl Asked<'_> {
     /// Whether a text says that what the tool's name says was done: `create_table`, `Table created`.
     fn is_done_in(&self, text: &str) -> bool {
         let said = words(text);
-        said.iter().any(|word| word == "successfully" || word == "success" || self.is_participle(word)) || text.contains("成功")
+        said.iter()
+            .any(|word| ["successfully", "success", "completed", "finished"].contains(&word.as_str()) || self.is_participle(word))
+            || text.contains("成功")
     }
 
     /// Whether a word is the participle of the verb that the tool's name begins with.

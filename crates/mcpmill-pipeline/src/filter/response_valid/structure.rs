@@ -96,7 +96,8 @@ impl Shape<'_> {
         let blocks = self.result.content.as_array().map(Vec::as_slice).unwrap_or_default();
         let is_text = |block: &Value| block["type"] == "text";
         let said: Vec<&str> = blocks.iter().filter(|block| is_text(block)).filter_map(|block| block["text"].as_str()).collect();
-        if said.is_empty() && blocks.iter().any(|block| !is_text(block)) {
+        let fine_text = said.iter().all(|text| !self.asked.doubts(text));
+        if fine_text && blocks.iter().any(|block| !is_text(block)) {
             let kind = blocks.iter().find_map(|block| block["type"].as_str()).unwrap_or("content");
             return Found::Sure(format!("it is {kind}"));
         }
@@ -130,11 +131,23 @@ struct Documents {
 /// Places in a text where JSON may begin behind prose.
 const BEGINNINGS: usize = 3;
 
+/// A text that is JSON, or a list or dictionary as Python prints it.
+fn document(text: &str) -> Option<Value> {
+    let printed = |text: &str| {
+        let plain = text.starts_with(['{', '[']) && !text.contains(['"', '\\']);
+        let json = plain.then(|| {
+            text.replace('\'', "\"").replace(": None", ": null").replace(": True", ": true").replace(": False", ": false")
+        });
+        serde_json::from_str(&json?).ok()
+    };
+    serde_json::from_str(text).ok().or_else(|| printed(text))
+}
+
 fn documents(result: &ToolResult) -> Documents {
     let blocks = result.content.as_array().map(Vec::as_slice).unwrap_or_default();
     let texts: Vec<&str> =
         blocks.iter().filter_map(|block| block["text"].as_str()).filter(|text| !text.trim().is_empty()).collect();
-    let whole: Vec<Value> = texts.iter().filter_map(|text| serde_json::from_str(text.trim()).ok()).collect();
+    let whole: Vec<Value> = texts.iter().filter_map(|text| document(text.trim())).collect();
     if whole.len() == texts.len() && !whole.is_empty() {
         // A bare string or number is a text, not fields.
         let fields = whole.iter().all(|document| !document.is_string());

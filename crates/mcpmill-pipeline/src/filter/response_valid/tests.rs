@@ -72,6 +72,9 @@ fn texts_that_only_speak_of_failure_are_not_dropped() {
         ("run_code", json!({ "code": "x = 1" }), "Execution:\n\n--- Output ---\n(no output)", "ok"),
         ("run_tests", json!({}), "3 tests failed, 20 passed", "open"),
         ("error_rate", json!({}), "0.02", "ok"),
+        ("get_text", json!({}), "The upload failed: error 12.\nIt was late.", "open"),
+        ("run", json!({ "command": "cat a.log" }), "10:04 ERROR gone\n\nCommand completed with return code: 0", "ok"),
+        ("convert", json!({}), "| name | failed |\n| --- | --- |\n| lamp | no |", "ok"),
         ("echo", json!({ "message": "not found" }), "You said: 'not found'", "ok"),
     ] {
         assert_eq!(of_text(tool, &arguments, answer), want, "{answer}");
@@ -87,12 +90,18 @@ fn plain_answers_need_no_judge() {
         ("create_table", json!({ "sql": "create table t (x)" }), "Table created"),
         ("set_project", json!({ "path": "/srv/x" }), "Project set to /srv/x."),
         ("forecast", json!({ "city": "Chur" }), "Chur: Mon 12 C, Tue 15 C"),
+        ("list_links", json!({}), "There are no active links. Use `connect` to make one."),
+        ("list_files", json!({}), "[FILE] docs/errors.md\n[DIR] log\n[FILE] log/failed.txt"),
+        ("read_query", json!({}), "[{'state': 'failed'}]"),
+        ("get_week", json!({ "date": "2026-12-01" }), "The week of the year is 49."),
         ("environments", json!({}), "Environments:\n- main: 3.12\n- old: 3.9"),
     ] {
         assert_eq!(of_text(tool, &arguments, answer), "ok", "{answer}");
     }
     let image = ToolResult { content: json!([{ "type": "image", "data": "AA==", "mimeType": "image/png" }]), ..text("") };
     assert_eq!(found("draw", &json!({}), &image), "ok");
+    let both = json!([{ "type": "text", "text": "Here it is." }, { "type": "image", "data": "AA==", "mimeType": "image/png" }]);
+    assert_eq!(found("draw", &json!({}), &ToolResult { content: both, ..text("") }), "ok");
 }
 
 /// A sentence without a form is for a judge, whether it is good or not.
@@ -146,6 +155,7 @@ fn fields_of_data_are_not_dropped() {
         ("stats", json!({ "error": 0.02, "n": 50 }), "open"),
         ("logs", json!([{ "error": "a" }, { "level": "info", "text": "fine" }]), "ok"),
         ("check", json!({ "valid": false }), "ok"),
+        ("check_language", json!({ "status": "error", "message": "Klingon is not available" }), "open"),
         ("time", json!({ "timezone": "UTC", "is_dst": false }), "ok"),
         ("run", json!({ "exit_code": 1, "stdout": "2 of 3 tests passed", "stderr": "" }), "ok"),
     ] {
