@@ -222,6 +222,12 @@ fn doubt_in(value: &Value, asked: &Asked<'_>, level: usize) -> Option<String> {
         Value::Object(fields) => {
             let named: Vec<(String, &Value)> = fields.iter().map(|(name, value)| (plain(name), value)).collect();
             let claims = claims_success(&named);
+            if named
+                .iter()
+                .any(|(name, value)| MESSAGES.contains(&name.as_str()) && value.as_str().is_some_and(|text| asked.denies(text)))
+            {
+                return None;
+            }
             for ((name, value), shown) in named.iter().zip(fields.keys()) {
                 let fails = ["error", "fail", "exception", "denied", "stderr"].iter().any(|part| name.contains(part));
                 if fails && !is_barren(value) {

@@ -137,6 +137,7 @@ pub(super) fn failure(text: &str, asked: &Asked<'_>) -> Option<String> {
     if let Some(label) = LABEL.as_ref().and_then(|label| label.find(bare))
         && !finds(&NOTHING, &bare[label.end()..])
         && !finds(&ABOUT_ERRORS, bare)
+        && !asked.is(label.as_str().trim_end_matches([':', ' ', '\n']))
         && !(asked.reads() && lines > 1 && finds(&CONTENT, bare))
     {
         return told("it begins as errors do");
@@ -207,6 +208,12 @@ pub(super) fn fine(text: &str, asked: &Asked<'_>) -> Option<&'static str> {
     let first = first.split_once(". ").map_or(first.trim(), |(sentence, _)| sentence.trim());
     if lines == 1 && length <= 200 && asked.lists() && finds(&NONE, first) {
         return Some("it says that there is none");
+    }
+    if asked.denies(text) {
+        return Some("it denies what the tool's name asks");
+    }
+    if asked.reads() && lines >= 3 && !asked.mentioned_in(text) {
+        return Some("it is what was to be read");
     }
     if finds(&ENDED_WELL, text) {
         return Some("the command ended well");
@@ -291,8 +298,16 @@ impl Asked<'_> {
 
     /// Whether a text names a value of the call, or puts something into quotes.
     fn named_in(&self, text: &str) -> bool {
+        text.contains(['"', '\'', '`', '«', '“']) || self.mentioned_in(text)
+    }
+
+    /// Whether a text names a value of the call, or the file of a path.
+    fn mentioned_in(&self, text: &str) -> bool {
         let low = text.to_lowercase();
-        text.contains(['"', '\'', '`', '«', '“']) || self.strings(|held| held.len() > 1 && low.contains(&held.to_lowercase()))
+        self.strings(|held| {
+            let file = held.rsplit('/').next().unwrap_or_default().to_lowercase();
+            file.len() > 1 && low.contains(&file)
+        })
     }
 
     /// Whether a text is about a value of the call or what the tool's name says, and has numbers that the call does not have.
@@ -327,11 +342,24 @@ impl Asked<'_> {
 
     /// Whether its answer is what stands somewhere, whatever that is about.
     fn reads(&self) -> bool {
-        let verbs = [
-            "read", "get", "cat", "show", "print", "view", "fetch", "load", "open", "convert", "head", "tail", "display",
-            "extract", "text",
-        ];
-        words(self.tool).iter().any(|word| verbs.contains(&word.as_str()))
+        let verbs =
+            ["read", "cat", "show", "print", "view", "head", "tail", "display", "convert", "extract", "text", "file", "document"];
+        let commands = ["cat", "head", "tail", "less", "type"];
+        let runs = |held: &str| held.split_whitespace().next().is_some_and(|first| commands.contains(&first));
+        words(self.tool).iter().any(|word| verbs.contains(&word.as_str())) || self.strings(runs)
+    }
+
+    /// Whether a sentence says no to what the tool's name asks: `check_language_available`, `Klingon is not available`.
+    pub(super) fn denies(&self, text: &str) -> bool {
+        let predicate = PREDICATE.as_ref().and_then(|predicate| predicate.find(text));
+        let asks = words(self.tool);
+        text.lines().count() == 1
+            && predicate.is_some_and(|found| words(found.as_str()).iter().any(|word| word.len() > 4 && asks.contains(word)))
+    }
+
+    /// Whether a string of the call's arguments is just that.
+    fn is(&self, text: &str) -> bool {
+        self.strings(|held| held.eq_ignore_ascii_case(text))
     }
 
     /// Whether its answer may be that there is none.

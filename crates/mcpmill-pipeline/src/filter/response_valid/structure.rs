@@ -59,8 +59,11 @@ impl Shape<'_> {
     /// Nothing to read and nothing in the fields.
     fn is_empty(&self, text: &str, documents: &Documents) -> bool {
         let structured = self.result.structured_content.as_ref();
-        let no_text =
-            text.trim().is_empty() || !documents.texts.is_empty() && documents.texts.iter().all(is_bare) && documents.whole;
+        // A heading with nothing below it.
+        let heads_nothing = text.trim_end().ends_with(':') && text.trim().lines().count() == 1;
+        let no_text = text.trim().is_empty()
+            || heads_nothing
+            || !documents.texts.is_empty() && documents.texts.iter().all(is_bare) && documents.whole;
         // Servers wrap a text as `{"result": "[]"}`.
         let wrapped = |value: &Value| {
             let text = value
