@@ -31,7 +31,6 @@ pub enum Half {
     /// These were read while the rules were written.
     Seen,
     /// These were not.
-    #[serde(rename = "held-out")]
     HeldOut,
 }
 
